@@ -1,0 +1,1 @@
+"""What vctl does on a node: engines, files, sockets."""

@@ -1,0 +1,128 @@
+"""The HTTP application: routes, the administration as vLLM has it, and errors in OpenAI's shape."""
+
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from vctl_agent.engines.torch.answers import Answers, internal_error, json_response
+from vctl_agent.engines.torch.openai import ApiError, Filled, parse_body
+from vctl_agent.engines.torch.service import Service
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class LoadBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of POST /v1/load_lora_adapter."""
+
+    lora_name: Filled
+    lora_path: Filled
+    load_inplace: bool = False
+
+
+class UnloadBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of POST /v1/unload_lora_adapter."""
+
+    lora_name: Filled
+
+
+class Administration:
+    """Models, adapters, health and numbers."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._created = int(time.time())
+
+    async def models(self, _: web.Request) -> web.Response:
+        """GET /v1/models: what is registered, as vLLM's cards."""
+        registry = self._service.registry
+        context = self._service.engine.context
+        cards = [self._card(registry.base_name, registry.base.path, None, context)]
+        cards += [self._card(a.name, a.path, registry.base_name, None) for a in registry.adapters]
+        return json_response({"object": "list", "data": cards})
+
+    async def load(self, request: web.Request) -> web.Response:
+        """POST /v1/load_lora_adapter: returns once the adapter answers requests."""
+        body = parse_body(await request.read(), LoadBody)
+        if body.load_inplace:
+            message = "load_inplace is not supported: load another name, then unload this one."
+            raise ApiError.invalid(message, param="load_inplace")
+        adapter = await self._service.registry.load(body.lora_name, body.lora_path)
+        log.info("adapter loaded", name=adapter.name, path=adapter.path, digest=adapter.digest[:12])
+        return web.Response(text=f"Success: LoRA adapter '{adapter.name}' added successfully.")
+
+    async def unload(self, request: web.Request) -> web.Response:
+        """POST /v1/unload_lora_adapter: returns at once; requests that use it finish on it."""
+        body = parse_body(await request.read(), UnloadBody)
+        self._service.registry.unload(body.lora_name)
+        log.info("adapter unloaded", name=body.lora_name)
+        return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+    async def health(self, _: web.Request) -> web.Response:
+        """GET /health: 200 while the inference thread lives."""
+        is_alive = self._service.scheduler.is_alive()
+        return web.Response(status=HTTPStatus.OK if is_alive else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def engine(self, _: web.Request) -> web.Response:
+        """GET /engine: what this process is and holds."""
+        return json_response(self._service.description())
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """GET /metrics."""
+        body = self._service.metrics.exposition()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    def _card(self, name: str, root: str, parent: str | None, length: int | None) -> dict[str, Any]:
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "vctl",
+            "root": root,
+            "parent": parent,
+            "max_model_len": length,
+        }
+
+
+def application(service: Service) -> web.Application:
+    """Return the application that serves this engine."""
+    app = web.Application(middlewares=[_openai_errors])
+    answers, administration = Answers(service), Administration(service)
+    app.add_routes(
+        [
+            web.post("/v1/completions", answers.completions),
+            web.post("/v1/chat/completions", answers.chat),
+            web.get("/v1/models", administration.models),
+            web.post("/v1/load_lora_adapter", administration.load),
+            web.post("/v1/unload_lora_adapter", administration.unload),
+            web.get("/health", administration.health),
+            web.get("/engine", administration.engine),
+            web.get("/metrics", administration.metrics),
+        ]
+    )
+    return app
+
+
+@web.middleware
+async def _openai_errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Answer every error in OpenAI's shape; a fault of ours is logged and told as such."""
+    try:
+        return await handler(request)
+    except ApiError as cause:
+        refusal = cause
+    except web.HTTPException as cause:
+        kind = HTTPStatus(cause.status).phrase.title().replace(" ", "") + "Error"
+        refusal = ApiError(f"{cause.status}: {cause.reason}", status=cause.status, kind=kind)
+    except ConnectionError:
+        raise  # the client went away; there is nobody to tell
+    except Exception:
+        log.exception("request failed", path=request.path)
+        refusal = internal_error()
+    return json_response(refusal.document(), status=refusal.status)

@@ -1,0 +1,97 @@
+"""One engine process: its parts put together, and the way of a request through them.
+
+The rule to keep: a job is cancelled on every way out of `pieces`: its end, an error, a client that
+went away, a shutdown. Cancelling one that has ended does nothing.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from importlib import metadata
+from typing import Any
+
+from vctl_agent.engines.torch.cache import CacheCounts
+from vctl_agent.engines.torch.generate import Engine, Generation, Order, Piece
+from vctl_agent.engines.torch.lora import Adapter
+from vctl_agent.engines.torch.metrics import Metrics
+from vctl_agent.engines.torch.registry import Registry
+from vctl_agent.engines.torch.scheduler import Job, Scheduler
+
+
+class Service:
+    """What the HTTP handlers share; lives in the event loop's thread."""
+
+    def __init__(self, engine: Engine, registry: Registry, scheduler: Scheduler) -> None:
+        self.engine = engine
+        self.registry = registry
+        self.scheduler = scheduler
+        self.metrics = Metrics(registry, self.cache_counts)
+        self.incarnation = str(uuid.uuid4())  # tells a restarted process from the one before
+
+    def cache_counts(self) -> CacheCounts:
+        """Return the prefix cache's counts; all zero without one."""
+        cache = self.engine.cache
+        return CacheCounts(0, 0, 0, 0, 0) if cache is None else cache.counts()
+
+    async def pieces(self, adapter: Adapter | None, order: Order) -> AsyncIterator[Piece]:
+        """Carry out an order and yield its pieces as they come.
+
+        Close it (`contextlib.aclosing`) to cancel what is left.
+        """
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+
+        def emit(piece: Piece | Exception) -> None:
+            # The loop is closed when a shutdown has given up on the request.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(arrived.put_nowait, piece)
+
+        job = Job(Generation(self.engine, adapter, order), emit)
+        self.scheduler.submit(job)
+        try:
+            while True:
+                piece = await arrived.get()
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
+                if piece.finish_reason is not None:
+                    return
+        finally:
+            self.scheduler.cancel(job)
+
+    def fingerprint(self, adapter: Adapter | None) -> str:
+        """Return the beginning of the digest of the files that answer."""
+        return (self.engine.base.digest if adapter is None else adapter.digest)[:12]
+
+    def description(self) -> dict[str, Any]:
+        """Return what GET /engine tells."""
+        counts = self.cache_counts()
+        return {
+            "kind": "torch",
+            "version": version(),
+            "incarnation": self.incarnation,
+            "device": str(self.engine.base.model.device),
+            "base": {
+                "name": self.registry.base_name,
+                "path": self.engine.base.path,
+                "digest": self.engine.base.digest,
+            },
+            "context": self.engine.context,
+            "max_loras": self.registry.limits.max_loras,
+            "max_lora_rank": self.registry.limits.max_rank,
+            "adapters": [
+                {"name": a.name, "path": a.path, "digest": a.digest, "resident": True}
+                for a in self.registry.adapters
+            ],
+            "inflight": self.registry.inflight,
+            "cache": counts._asdict(),
+        }
+
+
+def version() -> str:
+    """Return the installed version; a source tree that was never installed has none."""
+    try:
+        return metadata.version("vctl-rollout")
+    except metadata.PackageNotFoundError:
+        return "unknown"

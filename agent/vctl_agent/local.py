@@ -1,0 +1,66 @@
+"""What agent and gateway of one node tell each other over a Unix socket.
+
+The gateway listens, since it lives longer; the agent connects, and again after any break. One JSON
+object a line, and each message is the sender's *whole* state: a lost line, a restart of either side
+or a repeated line changes nothing. Nothing here is ever a request that waits for an answer.
+"""
+
+import msgspec
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+
+HEARTBEAT_S = 1.0
+"""The gateway repeats its state at least this often, so that silence means that it is gone."""
+
+
+class ReadyRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """A release that this node's engine has loaded, verified and probed."""
+
+    service: str
+    number: int
+    digest: str
+    model: str  # the name to ask the engine for
+
+
+class AgentState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="agent"):
+    """What the gateway may serve here: a release that is missing gets no new request."""
+
+    boot_id: str
+    engine_url: str
+    ready: tuple[ReadyRelease, ...] = ()
+
+
+class InFlight(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that hold a reference on a release now."""
+
+    service: str
+    number: int
+    count: int
+
+
+class GatewayState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="gateway"):
+    """What the gateway acts on and what it has in flight."""
+
+    boot_id: str
+    routes: dict[str, int]  # service -> the route revision that new requests are decided by
+    in_flight: tuple[InFlight, ...] = ()  # releases with none are left out
+    is_connected: bool = True  # to etcd
+    accepted: tuple[ReadyRelease, ...] = ()  # the agent's last word, as acted on
+
+
+Message = AgentState | GatewayState
+
+
+def to_line(message: Message) -> bytes:
+    """Return *message* as one line."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+def from_line(line: bytes) -> Message:
+    """Return the message of one line.
+
+    Raises:
+        msgspec.MsgspecError: Not a message.
+    """
+    message: Message = msgspec.json.decode(line, type=Message)
+    return message

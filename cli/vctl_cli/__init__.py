@@ -1,0 +1,1 @@
+"""What vctl says: parse, call, render."""

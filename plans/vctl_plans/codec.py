@@ -1,0 +1,63 @@
+"""How a value is written in etcd: JSON with a schema number, unknown fields kept on a rewrite.
+
+A newer vctl may add fields; an older one that rewrites the value must hand them on. So a rewrite
+takes the bytes that it replaces.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+from blake3 import blake3
+
+from vctl_plans.errors import VctlError
+
+SCHEMA = 1
+"""The highest schema number that this code reads and writes."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every value in etcd has."""
+
+    v: int = SCHEMA
+
+
+def encode(value: msgspec.Struct, *, over: bytes = b"") -> bytes:
+    """Return canonical JSON: sorted keys, no spaces.
+
+    Args:
+        value: The struct to write.
+        over: The value that it replaces; its fields that *value*'s type does not know are kept.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(value)
+    if over:
+        known = {field.encode_name for field in msgspec.structs.fields(value)} | {"v"}
+        before = msgspec.json.decode(over)
+        document = {k: x for k, x in before.items() if k not in known} | document
+    return msgspec.json.encode(document, order="sorted")
+
+
+def decode(data: bytes, kind: type[T], *, key: str = "") -> T:
+    """Return *data* as a *kind*; unknown fields are ignored.
+
+    Raises:
+        VctlError: The value is not what the schema says; *key* is named.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as cause:
+        where = f" at {key}" if key else ""
+        raise VctlError(
+            f"unreadable {kind.__name__}{where}: {cause}",
+            hint="another program, or a newer vctl, wrote it",
+        ) from cause
+
+
+def digest(value: msgspec.Struct, *, context: str) -> str:
+    """Return ``b3:<64 hex>`` over the canonical JSON, under its own BLAKE3 key derivation context.
+
+    A context for each kind keeps a value of one kind from passing for another (BLAKE3 spec, 2.3).
+    """
+    hasher = blake3(encode(value), derive_key_context=f"vctl 2026 {context} v1")
+    return f"b3:{hasher.hexdigest()}"

@@ -1,0 +1,48 @@
+"""What can happen to a rollout."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from vctl_plans.node import NodeReport
+from vctl_plans.release import Actor
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """The conductor looked at the fleet."""
+
+    reports: Mapping[str, NodeReport]  # of nodes that are present; by node
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    by: Actor = Actor()
+    reason: str = ""
+
+
+class RollbackAsked(_Asked, frozen=True, kw_only=True):
+    """An operator wants traffic off what the rollout brought, at once."""
+
+    target: int
+    request: str
+
+
+class AbortAsked(_Asked, frozen=True, kw_only=True):
+    """An operator gives the rollout up; what it brought is not revoked."""
+
+
+class ResumeAsked(_Asked, frozen=True, kw_only=True):
+    """An operator lets a paused rollout go on."""
+
+
+class SupersedeAsked(_Asked, frozen=True, kw_only=True):
+    """An operator puts a newer plan in the place of one that still prepares."""
+
+
+class TakenOver(msgspec.Struct, frozen=True):
+    """A new conductor goes on with the phase."""
+
+    takeovers: int  # of this phase, this one included
+
+
+Event = Observed | RollbackAsked | AbortAsked | ResumeAsked | SupersedeAsked | TakenOver
+EVENTS = (Observed, RollbackAsked, AbortAsked, ResumeAsked, SupersedeAsked, TakenOver)

@@ -1,0 +1,82 @@
+"""Who of a roster has done what: the counts behind every gate. An empty roster passes none."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from vctl_plans.node import NodeReport
+from vctl_plans.phase import NodePhase
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How a roster stands to one question."""
+
+    done: tuple[str, ...]
+    missing: tuple[str, ...]  # not yet, or not present
+    refused: tuple[tuple[str, str], ...] = ()  # node, reason: those for whom trying again is vain
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of a roster that is not empty have done it."""
+        return bool(self.done) and not self.missing and not self.refused
+
+    @property
+    def size(self) -> int:
+        """The roster's size."""
+        return len(self.done) + len(self.missing) + len(self.refused)
+
+
+def readiness(
+    roster: Iterable[str], reports: Mapping[str, NodeReport], *, service: str, number: int
+) -> Tally:
+    """Return which nodes hold release *number* ready: loaded, verified and probed."""
+    done, missing, refused = [], [], []
+    for node in roster:
+        report = reports.get(node)
+        release = report.release(service, number) if report else None
+        if release and release.phase is NodePhase.READY and report and report.gateway_ok:
+            done.append(node)
+        elif release and release.is_permanent:
+            refused.append((node, release.reason))
+        else:
+            missing.append(node)
+    return Tally(tuple(done), tuple(missing), tuple(refused))
+
+
+def acknowledgement(
+    roster: Iterable[str], reports: Mapping[str, NodeReport], *, service: str, revision: int
+) -> Tally:
+    """Return which nodes' gateways act on route *revision* or a later one."""
+    return _split(
+        roster,
+        lambda report: report.gateway_ok and report.routes.get(service, 0) >= revision,
+        reports,
+    )
+
+
+def absence(
+    roster: Iterable[str],
+    reports: Mapping[str, NodeReport],
+    *,
+    service: str,
+    numbers: frozenset[int],
+) -> Tally:
+    """Return which nodes hold none of *numbers* in their engine."""
+    return _split(roster, lambda report: not residents(report, service) & numbers, reports)
+
+
+def residents(report: NodeReport, service: str) -> frozenset[int]:
+    """Return the releases of *service* that the node's engine may hold."""
+    return frozenset(
+        r.number for r in report.releases if r.service == service and r.phase.is_resident
+    )
+
+
+def _split(
+    roster: Iterable[str], holds: Callable[[NodeReport], bool], reports: Mapping[str, NodeReport]
+) -> Tally:
+    done: list[str] = []
+    missing: list[str] = []
+    for node in roster:
+        (done if node in reports and holds(reports[node]) else missing).append(node)
+    return Tally(tuple(done), tuple(missing))

@@ -1,0 +1,50 @@
+"""What a node says of itself: its record under a lease, and its report beside it.
+
+A report counts only when its boot id is the record's: the word of an agent that died is kept for
+people to read, and never taken for the present.
+"""
+
+import msgspec
+
+from vctl_plans.codec import SCHEMA, Value
+from vctl_plans.phase import NodePhase
+
+
+class NodeRecord(Value, frozen=True, kw_only=True):
+    """A node's addresses and kind; put once, under the agent's lease."""
+
+    node: str
+    boot_id: str
+    schema: int = SCHEMA  # the highest that the node knows
+    gateway_url: str = ""
+    admin_url: str = ""
+    engine: str = ""
+    labels: dict[str, str] = {}
+
+
+class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One release on one node."""
+
+    service: str
+    number: int
+    digest: str
+    phase: NodePhase
+    rollout: str = ""  # the rollout for which it was tried; a failure is final only within it
+    reason: str = ""
+    is_permanent: bool = False  # trying again cannot help
+
+
+class NodeReport(Value, frozen=True, kw_only=True):
+    """Everything that a node observed; written when something of it changed."""
+
+    node: str
+    boot_id: str
+    incarnation: str = ""  # of the engine; empty while it does not answer
+    releases: tuple[ReleaseReport, ...] = ()
+    routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
+    gateway_ok: bool = False
+
+    def release(self, service: str, number: int) -> ReleaseReport | None:
+        """Return what the node says of one release."""
+        found = (r for r in self.releases if r.service == service and r.number == number)
+        return next(found, None)

@@ -1,0 +1,274 @@
+"""What an operator's command comes to, decided on a reading of the service (DESIGN sections 7, 11).
+
+Each function returns what is to be written, or says that it already is so, or refuses; nothing is
+written here. Whoever writes compares the revisions of the reading, and decides again on conflict.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from vctl_plans.errors import PlanError, TransitionError
+from vctl_plans.events import RollbackAsked, SupersedeAsked
+from vctl_plans.machine import State, step
+from vctl_plans.phase import Component, RolloutPhase
+from vctl_plans.plan import Plan
+from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
+from vctl_plans.rollout import Cause, Rollout, Roster
+from vctl_plans.route import Route
+from vctl_plans.snapshot import Service
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and the id by which they find their own write again."""
+
+    id: str
+    by: Actor = Actor()
+    reason: str = ""
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True):
+    """A new rollout is to be written, in one transaction with all that it needs."""
+
+    plan: Plan
+    rollout: Rollout
+    roster: Roster
+    replaced: Rollout | None = None  # archived, as it is to stand in the archive
+    release: Release | None = None  # a new one
+    route: Route | None = None  # where the route changes at once
+
+
+class Attach(msgspec.Struct, frozen=True):
+    """The same wish is already being carried out: follow it."""
+
+    rollout: Rollout
+
+
+class AlreadyDone(msgspec.Struct, frozen=True):
+    """The same wish has already converged."""
+
+    rollout: Rollout
+
+
+class Continue(msgspec.Struct, frozen=True):
+    """The running rollout takes another turn."""
+
+    before: Rollout
+    rollout: Rollout
+    route: Route | None
+
+
+def start(
+    service: Service,
+    plan: Plan,
+    *,
+    wish: Mapping[Component, Artifact] | int,
+    roster: tuple[str, ...],
+    request: Request,
+    supersede: bool = False,
+) -> Begin | Attach | AlreadyDone:
+    """Decide what `rollout start` writes.
+
+    Args:
+        service: The service as read.
+        plan: The plan, without targets yet where *wish* is a number.
+        wish: The components to bring, or the number of a release that exists; for a rollback
+            plan, the release to return to, or 0 for the last good one.
+        roster: The nodes that are present now, sorted.
+        request: Who asks.
+        supersede: Put this plan in the place of one that still prepares.
+
+    Raises:
+        PlanError: The release does not exist, or nothing would be served by anyone.
+        TransitionError: Another rollout runs, or the target may not be served.
+    """
+    running = _running(service)
+    if isinstance(wish, int) and plan.strategy == "rollback":
+        target = _existing(service, wish or (service.route.last_good() if service.route else 0))
+        new = None
+    elif isinstance(wish, int):
+        target, new = _existing(service, wish), None
+    else:
+        target, new = _composed(service, wish, running, request)
+    plan = msgspec.structs.replace(plan, target=_roots(target, wish))
+    same = _same_wish(service, plan, target)
+    if same:
+        return same
+    _refuse_revoked(service, target)
+    replaced = service.rollout
+    if running:
+        if not supersede:
+            raise TransitionError(
+                f"rollout {running.id} of {service.name} is {running.phase}",
+                hint=f"follow it: vctl rollout watch --service {service.name};"
+                " or end it first: vctl rollout abort, vctl rollback --now"
+                + (", or --supersede" if running.phase is RolloutPhase.PREPARING else ""),
+            )
+        replaced = _superseded(service, running, request)
+    if not roster:
+        raise PlanError("no node is present: a rollout counts at least one", path="fleet")
+    return _begin(service, plan, target, Roster(nodes=roster), request, replaced, new)
+
+
+def _begin(
+    service: Service,
+    plan: Plan,
+    target: Release,
+    roster: Roster,
+    request: Request,
+    replaced: Rollout | None,
+    new: Release | None,
+) -> Begin:
+    goes_back = plan.strategy == "rollback"
+    rollout = Rollout(
+        id=request.id,
+        service=service.name,
+        plan=plan.digest,
+        strategy=plan.strategy,
+        phase=RolloutPhase.PREPARING,
+        from_release=service.route.stable if service.route else 0,
+        to_release=target.number,
+        back_to=target.number if goes_back else 0,
+        cause=Cause.ASKED if goes_back else Cause.NONE,
+        roster=roster.digest,
+        roster_size=len(roster.nodes),
+        sentence=f"release {target.number} is prepared on {len(roster.nodes)} nodes",
+        request=request.id,
+        by=request.by,
+        reason=request.reason,
+    )
+    return Begin(plan=plan, rollout=rollout, roster=roster, replaced=replaced, release=new)
+
+
+def _running(service: Service) -> Rollout | None:
+    rollout = service.rollout
+    return rollout if rollout and not rollout.phase.is_terminal else None
+
+
+def _existing(service: Service, number: int) -> Release:
+    if number in service.releases:
+        return service.releases[number]
+    if not number:
+        raise TransitionError(
+            f"service {service.name} has no earlier good release to return to",
+            hint="name one with --to N",
+        )
+    known = ", ".join(str(n) for n in sorted(service.releases)[-10:]) or "none"
+    raise PlanError(f"release {number} of {service.name} does not exist; known: {known}",
+                    path="release")  # fmt: skip
+
+
+def _composed(
+    service: Service, wish: Mapping[Component, Artifact], running: Rollout | None, request: Request
+) -> tuple[Release, Release | None]:
+    """Return the release to serve, and the same when it is new."""
+    current = [running.to_release] if running else []
+    current += [service.route.stable] if service.route else []
+    for number in current:
+        release = service.releases.get(number)
+        if release and has_same_content(release, wish):
+            return release, None
+    new = compose(
+        service.name,
+        wish,
+        known=service.releases.values(),
+        stable=service.stable,
+        by=request.by,
+        reason=request.reason,
+    )
+    return new, new
+
+
+def _roots(target: Release, wish: Mapping[Component, Artifact] | int) -> dict[str, str]:
+    names = target.components if isinstance(wish, int) else wish
+    return {name.value: target.components[name].root for name in names}
+
+
+def _same_wish(service: Service, plan: Plan, target: Release) -> Attach | AlreadyDone | None:
+    """Return what the wish already came to: a rollout that runs, or one that converged."""
+    rollout = service.rollout
+    if not rollout or rollout.plan != plan.digest or rollout.to_release != target.number:
+        return None
+    if not rollout.phase.is_terminal:
+        return Attach(rollout)
+    serves = service.route and service.route.stable == target.number
+    return AlreadyDone(rollout) if serves else None
+
+
+def _refuse_revoked(service: Service, target: Release) -> None:
+    if service.route and target.number in service.route.revoked:
+        raise TransitionError(
+            f"release {target.number} of {service.name} is revoked",
+            hint="make a new release of it: vctl release create",
+        )
+
+
+def _superseded(service: Service, running: Rollout, request: Request) -> Rollout:
+    state = State(
+        plan=Plan(service=service.name, strategy=running.strategy),
+        rollout=running,
+        route=service.current_route,
+        route_revision=service.route_revision,
+        roster=(),
+    )
+    asked = SupersedeAsked(by=request.by, reason=request.reason)
+    return step(state, asked, 0.0).rollout
+
+
+def rollback_now(
+    service: Service, *, to: int, roster: tuple[str, ...], request: Request
+) -> Begin | Continue | Attach:
+    """Decide what `rollback --now` writes: route and phase at once.
+
+    Pressed twice, or by two people, it follows the rollback that exists; going further back needs
+    *to*.
+
+    Args:
+        service: The service as read.
+        to: The release to return to; 0 for the last good one.
+        roster: The nodes that are present now, sorted.
+        request: Who asks.
+
+    Raises:
+        PlanError: The release does not exist.
+        TransitionError: There is nothing to return to, or the target is revoked.
+    """
+    route, rollout = service.route, service.rollout
+    if not route or not route.stable:
+        raise TransitionError(f"service {service.name} serves nothing yet: nothing to roll back")
+    if rollout and _is_going_back(rollout) and to in {0, rollout.back_to}:
+        return Attach(rollout)
+    running = _running(service)
+    moves = running is not None and (route.candidate or not running.has_moved)
+    target = _existing(service, to or (route.stable if moves else route.last_good()))
+    _refuse_revoked(service, target)
+    asked = RollbackAsked(target=target.number, request=request.id, by=request.by,
+                          reason=request.reason)  # fmt: skip
+    if running:
+        state = _state(service, running, route)
+        after = step(state, asked, 0.0).state
+        return Continue(running, after.rollout, after.route if after.route != route else None)
+    plan = Plan(service=service.name, strategy="rollback", to=target.number,
+                target=_roots(target, target.number))  # fmt: skip
+    begun = _begin(service, plan, target, Roster(nodes=roster), request, rollout, None)
+    after = step(_state(service, begun.rollout, route), asked, 0.0).state
+    return msgspec.structs.replace(
+        begun, rollout=after.rollout, route=after.route if after.route != route else None
+    )
+
+
+def _is_going_back(rollout: Rollout) -> bool:
+    return rollout.cause is Cause.ASKED and rollout.phase in {
+        RolloutPhase.ROLLING_BACK,
+        RolloutPhase.ROLLED_BACK,
+    }
+
+
+def _state(service: Service, rollout: Rollout, route: Route) -> State:
+    return State(
+        plan=Plan(service=service.name, strategy=rollout.strategy),
+        rollout=rollout,
+        route=route,
+        route_revision=service.route_revision,
+        roster=(),
+    )

@@ -1,0 +1,116 @@
+"""The rollout: a plan being carried out. One small key a service, replaced and never deleted."""
+
+from enum import StrEnum
+
+import msgspec
+
+from vctl_plans.codec import Value, digest
+from vctl_plans.phase import RolloutPhase
+from vctl_plans.plan import Strategy
+from vctl_plans.release import Actor
+from vctl_plans.route import Route
+
+
+class Cause(StrEnum):
+    """Why a rollout goes back."""
+
+    NONE = ""
+    ASKED = "asked"  # a rollback was what the operator wanted
+    ABORTED = "aborted"
+
+
+class Rollout(Value, frozen=True, kw_only=True):
+    """Where a plan is. Everything that decides what comes next is here or in the route.
+
+    `seq` counts decisions: each raises it by one and is written in the same transaction, so
+    `history/{service}/{id}/{seq}` has no holes.
+    """
+
+    id: str
+    service: str
+    plan: str  # digest
+    strategy: Strategy
+    phase: RolloutPhase
+    from_release: int  # 0: nothing was served before
+    to_release: int
+    roster: str  # digest
+    roster_size: int
+    seq: int = 0
+    step: int = 0
+    back_to: int = 0  # the release that a rollback returns to; 0 until it goes back
+    unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
+    has_moved: bool = False  # whether a route write of this rollout is in force
+    resume_phase: str = ""  # of a paused rollout: the phase that it goes on from
+    cause: Cause = Cause.NONE
+    sentence: str = ""  # the last decision
+    confirmed: int = 0  # nodes that reported the end, once it ended
+    unconfirmed: tuple[str, ...] = ()  # at most `NAMED` of those that did not, by name
+    request: str = ""  # id of the operator's request, to find one's own write again
+    by: Actor = Actor()
+    reason: str = ""
+
+
+class Roster(Value, frozen=True, kw_only=True):
+    """The nodes that a rollout counts, frozen when it starts; immutable, read once."""
+
+    nodes: tuple[str, ...]  # sorted
+
+    @property
+    def digest(self) -> str:
+        """The name of the roster."""
+        return digest(self, context="roster")
+
+
+class Progress(Value, frozen=True, kw_only=True):
+    """How long the present phase has lasted: elapsed time, since no clock is compared."""
+
+    rollout: str
+    seq: int  # of the decision that began the phase
+    elapsed_s: float
+    takeovers: int = 0  # conductors that went on with this phase
+
+
+class Entry(Value, frozen=True, kw_only=True):
+    """One decision in a rollout's history."""
+
+    rollout: str
+    seq: int
+    phase: RolloutPhase
+    sentence: str
+    by: Actor = Actor()
+    reason: str = ""
+
+
+class ServiceSpec(Value, frozen=True, kw_only=True):
+    """A public model name."""
+
+    service: str
+    tenant: str = "default"
+    by: Actor = Actor()
+
+
+def wanted(route: Route | None, rollout: Rollout | None) -> frozenset[int]:
+    """Return the releases that every node of the fleet should hold ready."""
+    numbers = set(route.serving) | set(route.instant) if route else set()
+    if rollout and not rollout.phase.is_terminal:
+        goes_back = rollout.phase is RolloutPhase.ROLLING_BACK
+        numbers.add(rollout.back_to if goes_back else rollout.to_release)
+    return frozenset(numbers - {0})
+
+
+NAMED = 20
+"""Nodes that a sentence or a value names; the rest are counted."""
+
+
+def listed(nodes: tuple[str, ...]) -> str:
+    """Return the first names, and how many more."""
+    shown = ", ".join(nodes[:NAMED])
+    more = len(nodes) - NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def advanced(rollout: Rollout, phase: RolloutPhase, sentence: str, **changes: object) -> Rollout:
+    """Return the rollout after one more decision."""
+    return msgspec.structs.replace(
+        rollout, phase=phase, sentence=sentence, seq=rollout.seq + 1, **changes
+    )

@@ -1,0 +1,122 @@
+"""Which release a request gets: pure, so that every gateway decides alike (DESIGN section 8)."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+from blake3 import blake3
+
+from vctl_plans.route import FULL_WEIGHT, Route
+
+RELEASE_HEADER = "x-vctl-release"
+SESSION_HEADER = "x-vctl-session"
+_BUCKETS = 2**53
+
+
+class Why(StrEnum):
+    """Why a request gets its release."""
+
+    NAMED = "named"
+    CANDIDATE = "candidate"
+    STABLE = "stable"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What of a request decides."""
+
+    key: str  # what is hashed: a session's, a conversation's or the request's own
+    release: int = 0  # the release that the request names; 0: none
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The release that serves."""
+
+    release: int
+    why: Why
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """No release may serve; HTTP 409 when a release was named, 503 when nothing is routed."""
+
+    status: int
+    reason: str
+
+
+def choose(route: Route, asked: Asked) -> Choice | Refusal:
+    """Return the release for one request, or why there is none.
+
+    A named release is served by that release or refused, never served by another.
+    """
+    if asked.release:
+        return _named(route, asked.release)
+    if route.candidate and share(route.salt, asked.key) < route.weight:
+        return Choice(route.candidate, Why.CANDIDATE)
+    if route.stable:
+        return Choice(route.stable, Why.STABLE)
+    return Refusal(503, f"service {route.service} serves no release yet")
+
+
+def _named(route: Route, release: int) -> Choice | Refusal:
+    if release in route.revoked:
+        return Refusal(409, f"release {release} of {route.service} is revoked")
+    if release not in route.serving:
+        serving = ", ".join(str(n) for n in sorted(route.serving)) or "none"
+        return Refusal(
+            409, f"release {release} of {route.service} is not routed (routed: {serving})"
+        )
+    return Choice(release, Why.NAMED)
+
+
+def share(salt: str, key: str) -> float:
+    """Return where *key* falls, in percent: 0 <= share < 100, uniform, the same on every gateway.
+
+    53 bits of BLAKE3 over the length-prefixed salt and the key: what a double holds exactly.
+    """
+    salted = len(salt).to_bytes(4, "big") + salt.encode() + key.encode()
+    bits = int.from_bytes(blake3(salted).digest(8), "big") >> 11
+    return bits / _BUCKETS * FULL_WEIGHT
+
+
+def session_key(headers: Mapping[str, str], body: Mapping[str, object], request_id: str) -> str:
+    """Return the first that exists: session, conversation's beginning, cache key, user, id."""
+    session = headers.get(SESSION_HEADER, "")
+    if session:
+        return f"session:{session}"
+    beginning = _beginning(body.get("messages"))
+    if beginning:
+        return f"conversation:{beginning}"
+    for field in ("prompt_cache_key", "user"):
+        named = body.get(field)
+        if isinstance(named, str) and named:
+            return f"{field}:{named}"
+    return f"request:{request_id}"
+
+
+def _beginning(messages: object) -> str:
+    """Return a digest of a conversation's system messages and first user message, or nothing.
+
+    A digest, so that nothing of a request's contents is kept or logged.
+    """
+    if not isinstance(messages, list):
+        return ""
+    hasher = blake3()
+    for message in messages:
+        if not isinstance(message, dict):
+            return ""
+        role, content = str(message.get("role")), repr(message.get("content"))
+        hasher.update(f"{len(role)}:{role}{len(content)}:{content}".encode())
+        if role == "user":
+            return hasher.hexdigest()
+    return ""
+
+
+def cache_salt(*, tenant: str, weights_root: str, adapter_root: str, client_salt: str) -> str:
+    """Return the salt that keeps caches apart by tenant, by version, and as the client asked.
+
+    Length-prefixed, so that no two lists of parts run together.
+    """
+    hasher = blake3(derive_key_context="vctl 2026 cache salt v1")
+    for part in (tenant, weights_root, adapter_root, client_salt):
+        raw = part.encode()
+        hasher.update(len(raw).to_bytes(4, "big") + raw)
+    return hasher.hexdigest(length=16)

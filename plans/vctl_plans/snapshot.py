@@ -1,0 +1,139 @@
+"""The fleet as one reading of the store shows it: decoded values, each with its revision.
+
+A value that cannot be read is kept as a problem of its own and never hides the others.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from vctl_plans.codec import decode
+from vctl_plans.errors import VctlError
+from vctl_plans.keys import Keys
+from vctl_plans.node import NodeRecord, NodeReport
+from vctl_plans.release import Release
+from vctl_plans.rollout import Rollout, ServiceSpec
+from vctl_plans.route import Route
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Entry(Protocol):
+    """What a snapshot needs of a stored key; the store's `KeyValue` is one."""
+
+    @property
+    def key(self) -> str:
+        """The key."""
+        ...
+
+    @property
+    def value(self) -> bytes:
+        """The value."""
+        ...
+
+    @property
+    def mod_revision(self) -> int:
+        """The revision at which the key was last written."""
+        ...
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """One service's keys, decoded."""
+
+    name: str
+    spec: ServiceSpec | None = None
+    spec_revision: int = 0
+    releases: dict[int, Release] = {}
+    rollout: Rollout | None = None
+    rollout_revision: int = 0  # mod_revision; 0: there is no such key
+    rollout_bytes: bytes = b""
+    route: Route | None = None
+    route_revision: int = 0  # mod_revision: the route revision
+    route_bytes: bytes = b""
+
+    @property
+    def current_route(self) -> Route:
+        """The route, or the one that a service begins with."""
+        return self.route or Route(service=self.name, salt=self.name)
+
+    @property
+    def stable(self) -> Release | None:
+        """The stable release, when there is one."""
+        return self.releases.get(self.route.stable) if self.route else None
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """The fleet's services and nodes."""
+
+    services: dict[str, Service] = {}
+    records: dict[str, NodeRecord] = {}
+    reports: dict[str, NodeReport] = {}
+    problems: tuple[str, ...] = ()
+
+    def present(self) -> dict[str, NodeReport]:
+        """Return the reports that count: of nodes that live, by the agent that lives now."""
+        return {
+            node: report
+            for node, report in self.reports.items()
+            if node in self.records and self.records[node].boot_id == report.boot_id
+        }
+
+
+def read_services(keys: Keys, entries: Iterable[Entry]) -> Fleet:
+    """Return the services of the entries under `Keys.services`."""
+    reader = _Reader()
+    parts: dict[str, dict[str, Entry]] = {}
+    for entry in entries:
+        name, _, rest = entry.key.removeprefix(keys.services).partition("/")
+        parts.setdefault(name, {})[rest] = entry
+    services = {name: _service(name, found, reader) for name, found in parts.items()}
+    return Fleet(services=services, problems=tuple(reader.problems))
+
+
+def _service(name: str, parts: Mapping[str, Entry], reader: "_Reader") -> Service:
+    releases = [
+        reader.read(entry, Release) for part, entry in parts.items() if part.startswith("releases/")
+    ]
+    rollout, route, spec = (parts.get(part) for part in ("rollout", "route", "spec"))
+    return Service(
+        name=name,
+        spec=reader.read(spec, ServiceSpec),
+        spec_revision=spec.mod_revision if spec else 0,
+        releases={r.number: r for r in releases if r},
+        rollout=reader.read(rollout, Rollout),
+        rollout_revision=rollout.mod_revision if rollout else 0,
+        rollout_bytes=rollout.value if rollout else b"",
+        route=reader.read(route, Route),
+        route_revision=route.mod_revision if route else 0,
+        route_bytes=route.value if route else b"",
+    )
+
+
+def read_nodes(keys: Keys, records: Iterable[Entry], reports: Iterable[Entry]) -> Fleet:
+    """Return the nodes of the entries under `Keys.nodes` and `Keys.reports`."""
+    reader = _Reader()
+    known = {e.key.removeprefix(keys.nodes): reader.read(e, NodeRecord) for e in records}
+    said = {e.key.removeprefix(keys.reports): reader.read(e, NodeReport) for e in reports}
+    return Fleet(
+        records={node: record for node, record in known.items() if record},
+        reports={node: report for node, report in said.items() if report},
+        problems=tuple(reader.problems),
+    )
+
+
+class _Reader:
+    """Decodes values and collects what could not be read."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def read(self, entry: Entry | None, kind: type[T]) -> T | None:
+        """Return the value, or None when there is none that can be read."""
+        if entry is None:
+            return None
+        try:
+            return decode(entry.value, kind, key=entry.key)
+        except VctlError as problem:
+            self.problems.append(problem.message)
+            return None

@@ -1,0 +1,135 @@
+"""How a decision becomes one transaction: the comparisons that fence it, and all that it writes.
+
+Everything that a decision rests on is compared: the rollout and the route as they were read, and
+for a conductor's decision the election too. So of any number of writers at most one goes through.
+"""
+
+from vctl_plans.codec import encode
+from vctl_plans.errors import Conflict, Indeterminate
+from vctl_plans.keys import Keys
+from vctl_plans.operate import Begin, Continue
+from vctl_plans.release import Actor, Release
+from vctl_plans.rollout import Entry, Progress, Rollout, ServiceSpec
+from vctl_plans.snapshot import Service
+from vctl_plans.store.port import (
+    Comparison,
+    CreateRevisionIs,
+    ModRevisionIs,
+    Operation,
+    Put,
+    Store,
+    Txn,
+)
+
+
+def begin_txn(keys: Keys, service: Service, begin: Begin) -> Txn:
+    """Return the transaction that starts a rollout: release, plan, roster, rollout, history."""
+    name = service.name
+    compare: list[Comparison] = _as_read(keys, service)
+    write: list[Operation] = [
+        Put(keys.plan(begin.plan.digest), encode(begin.plan)),
+        Put(keys.roster(begin.roster.digest), encode(begin.roster)),
+        Put(keys.rollout(name), encode(begin.rollout, over=service.rollout_bytes)),
+        _entry(keys, begin.rollout),
+    ]
+    if service.spec is None:
+        write.append(Put(keys.spec(name), encode(ServiceSpec(service=name, by=begin.rollout.by))))
+        compare.append(ModRevisionIs(keys.spec(name), 0))
+    if begin.release:
+        compare.append(CreateRevisionIs(keys.release(name, begin.release.number), 0))
+        write.append(Put(keys.release(name, begin.release.number), encode(begin.release)))
+    if begin.route:
+        write.append(Put(keys.route(name), encode(begin.route, over=service.route_bytes)))
+    if begin.replaced:
+        write.append(Put(keys.archive(name, begin.replaced.id), encode(begin.replaced)))
+    return Txn(tuple(compare), tuple(write))
+
+
+def continue_txn(keys: Keys, service: Service, turn: Continue, *, fence: int = 0) -> Txn:
+    """Return the transaction of the running rollout's next decision.
+
+    Args:
+        keys: The fleet's keys.
+        service: The reading that the decision rests on.
+        turn: The decision.
+        fence: create_revision of the election key, for a conductor's decision; 0 for a command's.
+    """
+    name = service.name
+    compare = _as_read(keys, service)
+    if fence:
+        compare.append(CreateRevisionIs(keys.conductor, fence))
+    write: list[Operation] = [
+        Put(keys.rollout(name), encode(turn.rollout, over=service.rollout_bytes)),
+        _entry(keys, turn.rollout),
+    ]
+    if turn.route:
+        write.append(Put(keys.route(name), encode(turn.route, over=service.route_bytes)))
+    return Txn(tuple(compare), tuple(write))
+
+
+def release_txn(keys: Keys, service: Service, release: Release, *, by: Actor) -> Txn:
+    """Return the transaction that writes a new release, and the service when it is the first."""
+    name = service.name
+    key = keys.release(name, release.number)
+    compare: list[Comparison] = [CreateRevisionIs(key, 0), *_as_read(keys, service)]
+    write: list[Operation] = [Put(key, encode(release))]
+    if service.spec is None:
+        compare.append(ModRevisionIs(keys.spec(name), 0))
+        write.append(Put(keys.spec(name), encode(ServiceSpec(service=name, by=by))))
+    return Txn(tuple(compare), tuple(write))
+
+
+def progress_txn(keys: Keys, service: str, progress: Progress, *, fence: int) -> Txn:
+    """Return the transaction that checkpoints how long the phase has lasted."""
+    return Txn(
+        (CreateRevisionIs(keys.conductor, fence),),
+        (Put(keys.progress(service), encode(progress)),),
+    )
+
+
+def _as_read(keys: Keys, service: Service) -> list[Comparison]:
+    return [
+        ModRevisionIs(keys.rollout(service.name), service.rollout_revision),
+        ModRevisionIs(keys.route(service.name), service.route_revision),
+    ]
+
+
+def _entry(keys: Keys, rollout: Rollout) -> Put:
+    entry = Entry(
+        rollout=rollout.id,
+        seq=rollout.seq,
+        phase=rollout.phase,
+        sentence=rollout.sentence,
+        by=rollout.by,
+        reason=rollout.reason,
+    )
+    return Put(keys.decision(rollout.service, rollout.id, rollout.seq), encode(entry))
+
+
+async def commit_own(store: Store, keys: Keys, txn: Txn, rollout: Rollout) -> int:
+    """Commit a decision, and find out by reading when the reply is lost.
+
+    The proof is the decision's own entry in the history: its key is written once and for all. A
+    transaction that comes through later than this reads finds its comparisons failing.
+
+    Args:
+        store: The store.
+        keys: The fleet's keys.
+        txn: What to write.
+        rollout: The rollout as *txn* writes it.
+
+    Returns:
+        The revision of the write.
+
+    Raises:
+        Conflict: It was not written, since something had changed.
+        StoreUnavailable: The outcome could not be found out.
+    """
+    try:
+        return await store.commit(txn)
+    except Indeterminate as cause:
+        entry = _entry(keys, rollout)
+        found = await store.get(entry.key)
+        if found and found.value == entry.value:
+            return found.mod_revision
+        raise Conflict(f"the write of {entry.key} did not take place") from cause

@@ -1,0 +1,178 @@
+"""Where etcd is and how to speak to it: endpoints, certificates, user, time limit.
+
+The variables are etcdctl's, with a ``VCTL_`` form that wins over it. All problems are reported at
+once, each naming its variable, and the password is kept out of every text.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from vctl_plans.errors import SettingsError
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:2379"
+DEFAULT_TIMEOUT_S = 3.0
+_DEFAULT_PORT = 2379
+
+# Setting, vctl's variable, etcdctl's variable.
+_VARIABLES = {
+    "endpoints": ("VCTL_ENDPOINTS", "ETCDCTL_ENDPOINTS"),
+    "ca_file": ("VCTL_CACERT", "ETCDCTL_CACERT"),
+    "cert_file": ("VCTL_CERT", "ETCDCTL_CERT"),
+    "key_file": ("VCTL_KEY", "ETCDCTL_KEY"),
+    "user": ("VCTL_USER", "ETCDCTL_USER"),
+    "password": ("VCTL_PASSWORD", "ETCDCTL_PASSWORD"),
+    "timeout_s": ("VCTL_STORE_TIMEOUT_S",),
+}
+_FILES = ("ca_file", "cert_file", "key_file")
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One address of the cluster."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+    @property
+    def target(self) -> str:
+        """``host:port``, with brackets around an IPv6 address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address as it is shown, with its scheme."""
+        return f"{'https' if self.is_tls else 'http'}://{self.target}"
+
+
+def parse_endpoint(text: str, *, is_tls: bool = False) -> Endpoint:
+    """Read ``[http[s]://]host[:port]``; *is_tls* decides where no scheme is given.
+
+    Raises:
+        ValueError: It is no such address.
+    """
+    with_scheme = text if "://" in text else f"{'https' if is_tls else 'http'}://{text}"
+    parts = urlsplit(with_scheme)
+    if parts.scheme not in {"http", "https"}:
+        raise ValueError(f"{text!r} has the scheme {parts.scheme!r}; http and https are known")
+    if not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+        raise ValueError(f"{text!r} is not an address like http://host:2379")
+    try:
+        port = parts.port or _DEFAULT_PORT
+    except ValueError as cause:
+        raise ValueError(f"{text!r} has a port that is no number from 1 to 65535") from cause
+    return Endpoint(parts.hostname, port, parts.scheme == "https")
+
+
+class StoreSettings(msgspec.Struct, frozen=True):
+    """How to reach etcd.
+
+    Raises:
+        SettingsError: Something is wrong; every problem is named.
+    """
+
+    endpoints: tuple[str, ...] = (DEFAULT_ENDPOINT,)
+    ca_file: str = ""  # "": the system's certificate authorities
+    cert_file: str = ""  # given together with key_file, or not at all
+    key_file: str = ""
+    user: str = ""
+    password: str = ""
+    timeout_s: float = DEFAULT_TIMEOUT_S  # of one attempt; a call makes several in 2.5 times this
+
+    def __post_init__(self) -> None:
+        if problems := _problems(self, {}):
+            raise SettingsError(problems)
+
+    def __repr__(self) -> str:
+        return f"StoreSettings(endpoints={self.endpoints!r}, user={self.user!r})"
+
+    @property
+    def parsed_endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints; those without a scheme speak TLS if any certificate file is set."""
+        return tuple(parse_endpoint(text, is_tls=_has_tls(self)) for text in self.endpoints)
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> "StoreSettings":
+        """Read ``VCTL_*`` and, where they are missing, ``ETCDCTL_*`` variables.
+
+        Raises:
+            SettingsError: Something is wrong; every problem names its variable.
+        """
+        found: dict[str, str] = {}
+        names: dict[str, str] = {}
+        for field, variables in _VARIABLES.items():
+            names[field] = next((name for name in variables if env.get(name)), variables[0])
+            found[field] = env.get(names[field], "").strip()
+        user, separator, password = found["user"].partition(":")
+        if separator:
+            names["password"] = names["user"]
+        draft = _Draft(
+            endpoints=_split(found["endpoints"]) or (DEFAULT_ENDPOINT,),
+            ca_file=found["ca_file"],
+            cert_file=found["cert_file"],
+            key_file=found["key_file"],
+            user=user,
+            password=password if separator else found["password"],
+            timeout_s=_seconds(found["timeout_s"]),
+        )
+        if problems := _problems(draft, names):
+            raise SettingsError(problems)
+        return msgspec.convert(draft, cls, from_attributes=True)
+
+
+class _Draft(msgspec.Struct, frozen=True):
+    """Settings that have not been checked."""
+
+    endpoints: tuple[str, ...]
+    ca_file: str
+    cert_file: str
+    key_file: str
+    user: str
+    password: str
+    timeout_s: float
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text) if text else DEFAULT_TIMEOUT_S
+    except ValueError:
+        return -1.0
+
+
+def _has_tls(settings: StoreSettings | _Draft) -> bool:
+    return bool(settings.ca_file or settings.cert_file)
+
+
+def _problems(settings: StoreSettings | _Draft, names: Mapping[str, str]) -> list[str]:
+    """Return what is wrong; *names* tells what to call a field, its own name if it is not there."""
+
+    def name(field: str) -> str:
+        return names.get(field, field)
+
+    problems = []
+    if not settings.endpoints:
+        problems.append(f"{name('endpoints')}: at least one address is needed")
+    for text in settings.endpoints:
+        try:
+            parse_endpoint(text, is_tls=_has_tls(settings))
+        except ValueError as error:
+            problems.append(f"{name('endpoints')}: {error}")
+    for field in _FILES:
+        path = getattr(settings, field)
+        if path and not Path(path).is_file():
+            problems.append(f"{name(field)}: there is no file {path}")
+    if bool(settings.cert_file) != bool(settings.key_file):
+        problems.append(f"{name('cert_file')} and {name('key_file')}: give both or neither")
+    if settings.user and not settings.password:
+        problems.append(f"{name('user')}: a user needs a password (user:password)")
+    if settings.password and not settings.user:
+        problems.append(f"{name('password')}: a password needs a user")
+    if not 0 < settings.timeout_s <= 3600:  # noqa: PLR2004  an hour is surely a mistake
+        problems.append(f"{name('timeout_s')}: must be a number of seconds above 0")
+    return problems

@@ -1,0 +1,79 @@
+"""Durations, percentages and sizes as people write them."""
+
+import re
+
+import msgspec
+
+from vctl_plans.errors import PlanError
+
+DURATION_PATTERN = r"^(\d+(\.\d+)?(ms|s|m|h|d))+$"
+QUOTA_PATTERN = r"^\d+(\.\d+)?%$"
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_WHOLE = 100.0
+
+
+def duration_s(text: str | float, *, path: str) -> float:
+    """Return seconds of ``1h30m``, ``250ms`` or a plain number of seconds.
+
+    Raises:
+        PlanError: Not a duration, or below zero.
+    """
+    if isinstance(text, str):
+        if not re.fullmatch(DURATION_PATTERN, text):
+            raise PlanError(f"{text!r} is not a duration: write 30s, 10m, 1h30m", path=path)
+        return sum(float(amount) * _UNIT_S[unit] for amount, unit in _PART.findall(text))
+    if text < 0:
+        raise PlanError(f"{text} is below zero", path=path)
+    return float(text)
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as a person reads it, in at most two units: ``1h30m``, ``2.5s``."""
+    if seconds < _UNIT_S["m"]:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    whole = round(seconds)
+    parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m")]
+    shown = [f"{n}{unit}" for n, unit in [*parts, (whole % 60, "s")] if n]
+    return "".join(shown[:2])
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """How many of a whole: a percentage, or a count."""
+
+    percent: float | None = None  # 0 to 100
+    count: int | None = None
+
+    def of(self, whole: int) -> int:
+        """Return how many of *whole* this is; a percentage is rounded up."""
+        if self.count is not None:
+            return self.count
+        return -int(-(whole * (self.percent or 0.0)) // _WHOLE)
+
+    def __str__(self) -> str:
+        return str(self.count) if self.count is not None else f"{self.percent:g}%"
+
+
+def quota(text: str | int, *, path: str) -> Quota:
+    """Return the quota of ``98%`` or a plain count.
+
+    Raises:
+        PlanError: Neither, or above 100 %, or below zero.
+    """
+    if isinstance(text, int):
+        if text < 0:
+            raise PlanError(f"{text} is below zero", path=path)
+        return Quota(count=text)
+    if not re.fullmatch(QUOTA_PATTERN, text) or float(text[:-1]) > _WHOLE:
+        raise PlanError(f"{text!r} is neither a percentage (98%) nor a count", path=path)
+    return Quota(percent=float(text[:-1]))
+
+
+def bytes_text(size: float) -> str:
+    """Return a size in binary units, as in ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":  # noqa: PLR2004  the binary step
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError

@@ -1,0 +1,130 @@
+"""The hashing engine: one thread a core, each pulling the next piece from one counter.
+
+A thread owns one buffer of a leaf's size; a piece up to that size is one `preadv` and one `blake3()`
+call, both without the interpreter's lock. Memory does not grow with the file but for 32 bytes a
+piece. Whatever stops one thread stops the others at their next leaf, and is raised by the caller.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from .files import fill
+from .merkle import LEAF_BYTES
+
+_PROGRESS_EVERY_S = 0.1
+
+
+class Piece(NamedTuple):
+    """A byte range of an open file.
+
+    Args:
+        fd: The open file.
+        path: The file, for errors.
+        begin: The first byte.
+        end: The byte after the last one.
+    """
+
+    fd: int
+    path: str
+    begin: int
+    end: int
+
+
+def hash_pieces(
+    pieces: Sequence[Piece],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[bytes]:
+    """Hash each piece with plain BLAKE3.
+
+    Args:
+        pieces: In the order in which they should be read. A piece of more than one leaf is read by
+            one thread, a leaf at a time.
+        threads: As many as there are cores for this process, unless given.
+        progress: Called in the caller's thread with the bytes hashed so far, ten times a second and
+            at the end. What it raises stops the hashing.
+
+    Returns:
+        The digests, in the order of `pieces`.
+
+    Raises:
+        ArtifactError: A file could not be read, or shrank.
+    """
+    run = _Run(pieces)
+    count = min(threads or len(os.sched_getaffinity(0)), len(pieces))
+    workers = [threading.Thread(target=run.work, name=f"hash-{i}") for i in range(count)]
+    started = []
+    try:
+        for worker in workers:
+            worker.start()
+            started.append(worker)
+        for worker in workers:
+            while worker.is_alive():
+                worker.join(_PROGRESS_EVERY_S)
+                if progress:
+                    progress(run.bytes_done)
+    finally:
+        run.stopped = True
+        for worker in started:
+            worker.join()
+    if run.failure:
+        raise run.failure
+    return run.digests
+
+
+class _Run:
+    """What the threads of one call share; all of it changes under `_lock` but for `stopped`."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._next = 0
+        self._lock = threading.Lock()
+        self.digests = [b""] * len(pieces)
+        self.bytes_done = 0
+        self.failure: BaseException | None = None
+        self.stopped = False
+
+    def work(self) -> None:
+        buffer = memoryview(bytearray(LEAF_BYTES))
+        try:
+            while (index := self._claim()) is not None:
+                self.digests[index] = self._hash(self._pieces[index], buffer)
+        except BaseException as failure:  # noqa: BLE001  raised again by the caller's thread
+            with self._lock:
+                self.failure = self.failure or failure
+            self.stopped = True
+
+    def _claim(self) -> int | None:
+        with self._lock:
+            index = self._next
+            if self.stopped or index == len(self._pieces):
+                return None
+            self._next = index + 1
+            return index
+
+    def _hash(self, piece: Piece, buffer: memoryview) -> bytes:
+        size = piece.end - piece.begin
+        if size <= LEAF_BYTES:
+            view = buffer[:size]
+            fill(piece.fd, view, piece.begin, path=piece.path)
+            digest = blake3(view).digest()
+            self._count(size)
+            return digest
+        hasher = blake3()
+        for at in range(piece.begin, piece.end, LEAF_BYTES):
+            if self.stopped:
+                break
+            view = buffer[: min(LEAF_BYTES, piece.end - at)]
+            fill(piece.fd, view, at, path=piece.path)
+            hasher.update(view)
+            self._count(len(view))
+        return hasher.digest()
+
+    def _count(self, size: int) -> None:
+        with self._lock:
+            self.bytes_done += size

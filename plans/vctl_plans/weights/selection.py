@@ -1,0 +1,222 @@
+"""Which files of a directory are the artifact.
+
+The rule belongs to the format: it is fixed per kind, so that two people who scan one directory get
+one root. What is not kept is listed with its reason, never dropped silently; weights are never
+among what is left out quietly: those that can't be told are refused.
+
+    adapter   adapter_config.json, adapter_model.safetensors, tokenizer and chat-template files
+    model     *.safetensors of the top folder, their index, configuration, tokenizer and
+              chat-template files
+    plain     every file (prompt templates, an index), folders included
+
+In no kind: names that begin with a dot, `__pycache__`, manifests.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+from vctl_plans.errors import ArtifactError, NotAllowed
+
+from .files import Listed, Source, list_folder
+from .safetensors import SUFFIX
+
+Kind = Literal["adapter", "model", "plain"]
+
+MANIFEST_SUFFIX: Final = ".vctl.json"
+ADAPTER_CONFIG: Final = "adapter_config.json"
+ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
+SHARD_INDEX: Final = "model.safetensors.index.json"
+
+_CHAT_TEMPLATES: Final = "additional_chat_templates"
+_MANIFESTS = (f"*{MANIFEST_SUFFIX}", "vctl.manifest.json")
+_TOKENIZER = (
+    "tokenizer*.json",
+    "tokenizer.model*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "*.tiktoken",
+    "chat_template.json",
+    "*.jinja",
+)
+_CONFIGURATION = ("config.json", "params.json", "*_config.json", "modules.json", SHARD_INDEX)
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
+_TRAINING = (
+    "training_args.bin",
+    "optimizer*",
+    "scheduler.*",
+    "rng_state*",
+    "scaler.pt",
+    "trainer_state.json",
+    "*.log",
+    "events.out.tfevents*",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a source is the artifact.
+
+    Args:
+        kind: What the source is.
+        files: Paths from the source, with ``/``, ordered by their UTF-8 bytes.
+        left_out: (path, reason), in the same order; a folder's path ends with ``/``.
+    """
+
+    kind: Kind
+    files: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def select(source: Source, kind: Kind | None) -> Selection:
+    """Decide which files belong.
+
+    Args:
+        source: A directory or one file.
+        kind: What it must be; told from its files when None.
+
+    Raises:
+        NotAllowed: Weights that are not safetensors, links, special files, names that can't be
+            kept, files that the kind needs and that are absent, or nothing to keep.
+    """
+    if source.single:
+        return _single(source, kind)
+    top = list_folder(source, "")
+    kind = kind or _told(source, {entry.name for entry in top if not entry.is_folder})
+    files: list[str] = []
+    left_out: list[tuple[str, str]] = []
+    for path, is_folder, reason in _walk(source, kind, top):
+        if reason:
+            left_out.append((f"{path}/" if is_folder else path, reason))
+        else:
+            files.append(path)
+    _check_complete(source, kind, files)
+    return Selection(kind, tuple(sorted(files, key=str.encode)), tuple(sorted(left_out)))
+
+
+def unsafe_path(path: str) -> str:
+    """Say why a relative path may not be kept; empty when it may."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    if not path.isprintable():
+        return "holds a character that can't be shown"
+    if "\\" in path or ":" in path:
+        return "holds a backslash or a colon"
+    if any(part in {"", ".", ".."} for part in path.split("/")):
+        return "is not a plain path below the directory"
+    return ""
+
+
+def _single(source: Source, kind: Kind | None) -> Selection:
+    name = source.single
+    _check_path(source, name)
+    own: Kind = "model" if name.endswith(SUFFIX) else "plain"
+    if kind == "adapter" or (kind == "model" and own == "plain"):
+        raise NotAllowed(f"{source.display(name)}: is one file, not {_article(kind)}")
+    if kind is None and _matches(name, _PICKLES):
+        raise _pickled(source.display(name))
+    return Selection(kind or own, (name,), ())
+
+
+def _told(source: Source, names: set[str]) -> Kind:
+    if names & {ADAPTER_CONFIG, ADAPTER_WEIGHTS}:
+        return "adapter"
+    if SHARD_INDEX in names or any(name.endswith(SUFFIX) for name in names):
+        return "model"
+    pickles = sorted(n for n in names if _matches(n, _PICKLES) and not _matches(n, _TRAINING))
+    if pickles:
+        raise _pickled(source.display(pickles[0]))
+    return "plain"
+
+
+def _walk(source: Source, kind: Kind, top: list[Listed]) -> Iterable[tuple[str, bool, str]]:
+    """Yield (path, is a folder, why it is left out) for each file, and each folder not entered."""
+    folders: list[tuple[str, list[Listed]]] = [("", top)]
+    while folders:
+        folder, entries = folders.pop()
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            reason = _left_out(kind, path, entry)
+            if not reason:
+                _check_path(source, path)
+            if entry.is_folder and not reason:
+                folders.append((path, list_folder(source, path)))
+            else:
+                _refuse_stray_weights(source, kind, path, reason)
+                yield path, entry.is_folder, reason
+
+
+def _left_out(kind: Kind, path: str, entry: Listed) -> str:
+    """Say why a file or folder does not belong; empty when it does."""
+    name = entry.name
+    if name.startswith(".") or name == "__pycache__":
+        return "hidden or generated"
+    if _matches(name, _MANIFESTS):
+        return "a manifest"
+    if kind == "plain":
+        return ""
+    if entry.is_folder:
+        return "" if path == _CHAT_TEMPLATES else "a folder"
+    if _matches(name, _TRAINING):
+        return "the trainer's own"
+    if _matches(name, _PICKLES):
+        return "a pickle; never served"
+    if _matches(name, _TOKENIZER):
+        return ""
+    kept = (
+        (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if kind == "adapter" else (*_CONFIGURATION, f"*{SUFFIX}")
+    )
+    return "" if "/" not in path and _matches(name, kept) else "not needed to serve"
+
+
+def _refuse_stray_weights(source: Source, kind: Kind, path: str, reason: str) -> None:
+    if reason and kind == "adapter" and "/" not in path and path.endswith(SUFFIX):
+        rule = f"weights that do not belong to an adapter, beside {ADAPTER_WEIGHTS}"
+        raise NotAllowed(f"{source.display(path)}: {rule}", hint="move the file elsewhere")
+
+
+def _check_complete(source: Source, kind: Kind, files: list[str]) -> None:
+    if not files:
+        raise NotAllowed(f"{source.display('')}: holds no file to serve")
+    needed: tuple[str, ...] = ()
+    if kind == "adapter":
+        needed = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
+    elif kind == "model" and not any(file.endswith(SUFFIX) for file in files):
+        needed = (f"*{SUFFIX}",)
+    absent = [name for name in needed if name not in files]
+    if absent:
+        rule = f"{absent[0]} is missing: {_article(kind)} needs it"
+        hint = "pickled weights are refused: save them as safetensors"
+        raise NotAllowed(
+            f"{source.display('')}: {rule}", hint=hint if absent[0].endswith(SUFFIX) else ""
+        )
+
+
+def _check_path(source: Source, path: str) -> None:
+    rule = unsafe_path(path)
+    if rule:
+        raise NotAllowed(f"{source.display(path)!a}: the path {rule}")
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _article(kind: Kind) -> str:
+    return f"an {kind}" if kind == "adapter" else f"a {kind}"
+
+
+def _pickled(path: str) -> ArtifactError:
+    return NotAllowed(
+        f"{path}: pickled weights are refused, and no safetensors are here",
+        hint="save them as safetensors; if this is no model, say kind=plain",
+    )
