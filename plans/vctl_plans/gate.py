@@ -6,6 +6,7 @@ import msgspec
 
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
+from vctl_plans.rollout import Rollout
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -27,13 +28,21 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 def readiness(
-    roster: Iterable[str], reports: Mapping[str, NodeReport], *, service: str, number: int
+    roster: Iterable[str], reports: Mapping[str, NodeReport], *, rollout: Rollout, number: int
 ) -> Tally:
-    """Return which nodes hold release *number* ready: loaded, verified and probed."""
+    """Return which nodes hold release *number* ready: loaded, verified and probed.
+
+    Only what a node said after it had seen *rollout* counts. Else this could happen: (1) a rollout
+    of the release fails, with the release on its unload list; (2) a node that holds it ready begins
+    to unload it; (3) a new rollout of the same release starts; (4) the node's last report still
+    says ready; (5) traffic moves to a node that is unloading.
+    """
     done, missing, refused = [], [], []
     for node in roster:
         report = reports.get(node)
-        release = report.release(service, number) if report else None
+        release = report.release(rollout.service, number) if report else None
+        if release and release.rollout != rollout.id:
+            release = None
         if release and release.phase is NodePhase.READY and report and report.gateway_ok:
             done.append(node)
         elif release and release.is_permanent:

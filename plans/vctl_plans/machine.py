@@ -123,9 +123,7 @@ def _count(tally: Tally) -> str:
 
 def _prepare(state: State, event: Observed, now_s: float) -> Decision:
     rollout, plan = state.rollout, state.plan
-    tally = readiness(
-        state.roster, event.reports, service=rollout.service, number=rollout.to_release
-    )
+    tally = readiness(state.roster, event.reports, rollout=rollout, number=rollout.to_release)
     if tally.refused:
         node, why = tally.refused[0]
         rest = f" (and {len(tally.refused) - 1} more)" if len(tally.refused) > 1 else ""
@@ -309,7 +307,7 @@ def _roll_back(state: State, event: Observed, now_s: float) -> Decision:
     rollout = state.rollout
     if state.route.stable == rollout.back_to and not state.route.candidate:
         return _clear(state, event, now_s, end=P.ROLLED_BACK, word="rolled back")
-    tally = readiness(state.roster, event.reports, service=rollout.service, number=rollout.back_to)
+    tally = readiness(state.roster, event.reports, rollout=rollout, number=rollout.back_to)
     if tally.is_complete:
         return _go_back(state, f"release {rollout.back_to} is ready on {_count(tally)}")
     if now_s < state.plan.prepare_s and not tally.refused:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from vctl_plans.errors import PlanError, TransitionError
-from vctl_plans.events import RollbackAsked, SupersedeAsked
+from vctl_plans.events import AbortAsked, ResumeAsked, RollbackAsked, SupersedeAsked
 from vctl_plans.machine import State, step
 from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.plan import Plan
@@ -132,6 +132,7 @@ def _begin(
         cause=Cause.ASKED if goes_back else Cause.NONE,
         roster=roster.digest,
         roster_size=len(roster.nodes),
+        drain_s=plan.drain_s,
         sentence=f"release {target.number} is prepared on {len(roster.nodes)} nodes",
         request=request.id,
         by=request.by,
@@ -272,3 +273,22 @@ def _state(service: Service, rollout: Rollout, route: Route) -> State:
         route_revision=service.route_revision,
         roster=(),
     )
+
+
+def steer(service: Service, event: AbortAsked | ResumeAsked) -> Continue:
+    """Decide what `rollout abort` or `rollout resume` writes.
+
+    Raises:
+        TransitionError: No rollout runs, or its phase does not allow it.
+    """
+    running = _running(service)
+    if running is None:
+        last = service.rollout
+        raise TransitionError(
+            f"no rollout of {service.name} runs"
+            + (f": {last.id}, the last, is {last.phase}" if last else ""),
+            hint="allowed now: vctl rollout start, vctl rollback",
+        )
+    route = service.current_route
+    after = step(_state(service, running, route), event, 0.0).state
+    return Continue(running, after.rollout, after.route if after.route != route else None)

@@ -38,6 +38,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     seq: int = 0
     step: int = 0
     back_to: int = 0  # the release that a rollback returns to; 0 until it goes back
+    drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's
     unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
     has_moved: bool = False  # whether a route write of this rollout is in force
     resume_phase: str = ""  # of a paused rollout: the phase that it goes on from

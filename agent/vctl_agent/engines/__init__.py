@@ -1,0 +1,1 @@
+"""Engines: one port, and an adapter for each kind."""

@@ -1,8 +1,8 @@
 """gRPC channels to the cluster's endpoints: which one is used now, and when to close an old one.
 
-A channel is never closed while anybody uses it: grpc.aio would raise `CancelledError` in the readers
-of its streams, which looks like their own cancellation. So whoever turns away from an endpoint only
-*retires* its channels; the last user closes them.
+A channel is never closed while anybody uses it: grpc.aio would raise `CancelledError` in the
+readers of its streams, which looks like their own cancellation. So whoever turns away from an
+endpoint only *retires* its channels; the last user closes them.
 
 Calls and streams have TCP connections of their own, else a large range read starves the watches
 (etcd#15402). A retired endpoint is later met with a new channel, never one in gRPC's reconnect

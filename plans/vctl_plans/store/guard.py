@@ -1,9 +1,9 @@
 """Is this still the cluster that we know? What each answer's header says about it.
 
-Three things never happen in a healthy cluster: its id changes, its raft term goes back, its revision
-goes back. A single member that lags can show the last two for a moment; so a stale answer first makes
-the caller turn to another member, and only a majority of endpoints that say the same, repeatedly,
-make it a restored backup. A false alarm would stop a fleet until an operator comes.
+Three things never happen in a healthy cluster: its id changes, its raft term goes back, its
+revision goes back. A single member that lags can show the last two for a moment; so a stale answer
+first makes the caller turn to another member, and only a majority of endpoints that say the same,
+repeatedly, make it a restored backup. A false alarm would stop a fleet until an operator comes.
 
 Only answers that needed a quorum teach the guard anything: a member cut off from its peers counts
 terms upward alone, and must not make the healthy rest look stale.
@@ -46,7 +46,7 @@ class HeaderGuard:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What is known now; take it before sending, and give it to `check_quorum` with the answer."""
+        """What is known now; taken before sending, `check_quorum` gets it with the answer."""
         return self._known
 
     def raise_alarm(self) -> None:

@@ -4,7 +4,7 @@ The variables are etcdctl's, with a ``VCTL_`` form that wins over it. All proble
 once, each naming its variable, and the password is kept out of every text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +15,8 @@ from vctl_plans.errors import SettingsError
 DEFAULT_ENDPOINT = "http://127.0.0.1:2379"
 DEFAULT_TIMEOUT_S = 3.0
 _DEFAULT_PORT = 2379
+_ATTEMPTS_PER_CALL = 2.5
+_LONGEST_TIMEOUT_S = 600
 
 # Setting, vctl's variable, etcdctl's variable.
 _VARIABLES = {
@@ -26,7 +28,6 @@ _VARIABLES = {
     "password": ("VCTL_PASSWORD", "ETCDCTL_PASSWORD"),
     "timeout_s": ("VCTL_STORE_TIMEOUT_S",),
 }
-_FILES = ("ca_file", "cert_file", "key_file")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -66,11 +67,19 @@ def parse_endpoint(text: str, *, is_tls: bool = False) -> Endpoint:
     return Endpoint(parts.hostname, port, parts.scheme == "https")
 
 
+class FieldProblems(SettingsError):  # noqa: N818  it carries several
+    """Problems by field, so that whoever read the settings can use its own names for them."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__([f"{field}: {text}" for field, text in problems])
+        self.by_field = problems
+
+
 class StoreSettings(msgspec.Struct, frozen=True):
     """How to reach etcd.
 
     Raises:
-        SettingsError: Something is wrong; every problem is named.
+        FieldProblems: Something is wrong; every problem is named.
     """
 
     endpoints: tuple[str, ...] = (DEFAULT_ENDPOINT,)
@@ -82,8 +91,9 @@ class StoreSettings(msgspec.Struct, frozen=True):
     timeout_s: float = DEFAULT_TIMEOUT_S  # of one attempt; a call makes several in 2.5 times this
 
     def __post_init__(self) -> None:
-        if problems := _problems(self, {}):
-            raise SettingsError(problems)
+        problems = [*_endpoint_problems(self), *_file_problems(self), *_other_problems(self)]
+        if problems:
+            raise FieldProblems(problems)
 
     def __repr__(self) -> str:
         return f"StoreSettings(endpoints={self.endpoints!r}, user={self.user!r})"
@@ -91,7 +101,13 @@ class StoreSettings(msgspec.Struct, frozen=True):
     @property
     def parsed_endpoints(self) -> tuple[Endpoint, ...]:
         """The endpoints; those without a scheme speak TLS if any certificate file is set."""
-        return tuple(parse_endpoint(text, is_tls=_has_tls(self)) for text in self.endpoints)
+        is_tls = bool(self.ca_file or self.cert_file)
+        return tuple(parse_endpoint(text, is_tls=is_tls) for text in self.endpoints)
+
+    @property
+    def budget_s(self) -> float:
+        """The time for all attempts of one call together."""
+        return self.timeout_s * _ATTEMPTS_PER_CALL
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> "StoreSettings":
@@ -100,38 +116,25 @@ class StoreSettings(msgspec.Struct, frozen=True):
         Raises:
             SettingsError: Something is wrong; every problem names its variable.
         """
-        found: dict[str, str] = {}
-        names: dict[str, str] = {}
-        for field, variables in _VARIABLES.items():
-            names[field] = next((name for name in variables if env.get(name)), variables[0])
-            found[field] = env.get(names[field], "").strip()
+        names = {
+            field: next((name for name in variables if env.get(name)), variables[0])
+            for field, variables in _VARIABLES.items()
+        }
+        found = {field: env.get(name, "").strip() for field, name in names.items()}
         user, separator, password = found["user"].partition(":")
-        if separator:
-            names["password"] = names["user"]
-        draft = _Draft(
-            endpoints=_split(found["endpoints"]) or (DEFAULT_ENDPOINT,),
-            ca_file=found["ca_file"],
-            cert_file=found["cert_file"],
-            key_file=found["key_file"],
-            user=user,
-            password=password if separator else found["password"],
-            timeout_s=_seconds(found["timeout_s"]),
-        )
-        if problems := _problems(draft, names):
-            raise SettingsError(problems)
-        return msgspec.convert(draft, cls, from_attributes=True)
-
-
-class _Draft(msgspec.Struct, frozen=True):
-    """Settings that have not been checked."""
-
-    endpoints: tuple[str, ...]
-    ca_file: str
-    cert_file: str
-    key_file: str
-    user: str
-    password: str
-    timeout_s: float
+        try:
+            return cls(
+                endpoints=_split(found["endpoints"]) or (DEFAULT_ENDPOINT,),
+                ca_file=found["ca_file"],
+                cert_file=found["cert_file"],
+                key_file=found["key_file"],
+                user=user,
+                password=password if separator else found["password"],
+                timeout_s=_seconds(found["timeout_s"]),
+            )
+        except FieldProblems as error:
+            named = [f"{names[field]}: {text}" for field, text in error.by_field]
+            raise SettingsError(named) from error
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -145,34 +148,31 @@ def _seconds(text: str) -> float:
         return -1.0
 
 
-def _has_tls(settings: StoreSettings | _Draft) -> bool:
-    return bool(settings.ca_file or settings.cert_file)
-
-
-def _problems(settings: StoreSettings | _Draft, names: Mapping[str, str]) -> list[str]:
-    """Return what is wrong; *names* tells what to call a field, its own name if it is not there."""
-
-    def name(field: str) -> str:
-        return names.get(field, field)
-
-    problems = []
+def _endpoint_problems(settings: StoreSettings) -> Iterator[tuple[str, str]]:
     if not settings.endpoints:
-        problems.append(f"{name('endpoints')}: at least one address is needed")
+        yield "endpoints", "at least one address is needed"
     for text in settings.endpoints:
         try:
-            parse_endpoint(text, is_tls=_has_tls(settings))
+            parse_endpoint(text)
         except ValueError as error:
-            problems.append(f"{name('endpoints')}: {error}")
-    for field in _FILES:
+            yield "endpoints", str(error)
+
+
+def _file_problems(settings: StoreSettings) -> Iterator[tuple[str, str]]:
+    for field in ("ca_file", "cert_file", "key_file"):
         path = getattr(settings, field)
         if path and not Path(path).is_file():
-            problems.append(f"{name(field)}: there is no file {path}")
-    if bool(settings.cert_file) != bool(settings.key_file):
-        problems.append(f"{name('cert_file')} and {name('key_file')}: give both or neither")
+            yield field, f"there is no file {path}"
+    if settings.cert_file and not settings.key_file:
+        yield "key_file", "a certificate needs its key"
+    if settings.key_file and not settings.cert_file:
+        yield "cert_file", "a key needs its certificate"
+
+
+def _other_problems(settings: StoreSettings) -> Iterator[tuple[str, str]]:
     if settings.user and not settings.password:
-        problems.append(f"{name('user')}: a user needs a password (user:password)")
+        yield "user", "a user needs a password (user:password)"
     if settings.password and not settings.user:
-        problems.append(f"{name('password')}: a password needs a user")
-    if not 0 < settings.timeout_s <= 3600:  # noqa: PLR2004  an hour is surely a mistake
-        problems.append(f"{name('timeout_s')}: must be a number of seconds above 0")
-    return problems
+        yield "user", "a password needs a user (user:password)"
+    if not 0 < settings.timeout_s <= _LONGEST_TIMEOUT_S:
+        yield "timeout_s", f"must be a number of seconds, above 0, at most {_LONGEST_TIMEOUT_S}"

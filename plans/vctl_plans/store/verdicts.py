@@ -1,7 +1,7 @@
 """What a gRPC error of etcd means for the call that got it.
 
-The one place that reads codes and texts, because etcd gives the same code for "not applied" and "who
-knows". Everything after it decides by type. The texts are those of etcd's
+The one place that reads codes and texts, because etcd gives the same code for "not applied" and
+"who knows". Everything after it decides by type. The texts are those of etcd's
 ``api/v3rpc/rpctypes/error.go`` and of gRPC's own connection errors, the same in 3.4 to 3.6.
 """
 

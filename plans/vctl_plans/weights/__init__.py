@@ -1,4 +1,4 @@
-"""Weights and other artifacts: their manifests, roots, and what differs. The only place where they are read.
+"""Weights and other artifacts: their manifests, their roots, and what differs.
 
     scan(path) -> Manifest               read, check and hash a directory or a file
     verify(path, root | manifest)        ... and compare; RootMismatch names what differs
@@ -8,9 +8,10 @@
     manifest_path(source)                `v8.vctl.json` beside `v8/`
 
 All raise `ArtifactError` or one of its kinds, and nothing else, for whatever bytes they are given:
-`MalformedWeights` for a broken format, `NotAllowed` for a file that may not be there, `RootMismatch`
-for the wrong bytes, `ArtifactError` itself for what can't be read or changed meanwhile. Nothing here
-imports torch or the safetensors library, or executes anything that it reads.
+`MalformedWeights` for a broken format, `NotAllowed` for a file that may not be there,
+`RootMismatch` for the wrong bytes, `ArtifactError` itself for what can't be read or changed
+meanwhile. Nothing here imports torch or the safetensors library, or executes anything that it
+reads.
 """
 
 from .adapter import AdapterFacts

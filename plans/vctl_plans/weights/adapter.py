@@ -1,7 +1,8 @@
 """LoRA adapters: what their configuration says, checked against their tensors.
 
 An engine loads an adapter whose configuration is of another rank without a word, or dies of it; the
-shapes tell beforehand. Only facts that vctl or an engine needs are read; PEFT's many other keys pass.
+shapes tell beforehand. Only facts that vctl or an engine needs are read; PEFT's many other keys
+pass.
 """
 
 import math

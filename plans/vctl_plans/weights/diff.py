@@ -20,9 +20,9 @@ class Difference:
     """One thing that differs.
 
     Args:
-        what: ``missing`` from or ``extra`` in the second; another ``dtype``, ``shape`` or ``content``;
-            for a safetensors file with equal tensors another ``header``, or another order of tensors
-            or choice of them (``layout``).
+        what: ``missing`` from or ``extra`` in the second; another ``dtype``, ``shape`` or
+            ``content``; for a safetensors file with equal tensors another ``header``, or another
+            order of tensors or choice of them (``layout``).
         path: The file, in the second manifest if it is there.
         tensor: The tensor; empty for a file.
         blocks: For a tensor's content, the numbers of its leaves that differ.
@@ -47,7 +47,7 @@ class Difference:
 
 
 def diff(expected: Manifest, actual: Manifest) -> tuple[Difference, ...]:
-    """List what differs, tensors first, each part by name; empty when the artifact roots are equal."""
+    """List what differs, tensors first, each by name; nothing when the artifact roots are equal."""
     if expected.root == actual.root:
         return ()
     return (*_tensors(expected, actual), *_files(expected, actual))

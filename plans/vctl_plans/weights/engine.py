@@ -1,8 +1,9 @@
 """The hashing engine: one thread a core, each pulling the next piece from one counter.
 
-A thread owns one buffer of a leaf's size; a piece up to that size is one `preadv` and one `blake3()`
-call, both without the interpreter's lock. Memory does not grow with the file but for 32 bytes a
-piece. Whatever stops one thread stops the others at their next leaf, and is raised by the caller.
+A thread owns one buffer of a leaf's size; a piece up to that size is one `preadv` and one
+`blake3()` call, both without the interpreter's lock. Memory does not grow with the file but for 32
+bytes a piece. Whatever stops one thread stops the others at their next leaf, and is raised by the
+caller.
 """
 
 import os
@@ -66,7 +67,7 @@ def hash_pieces(
         for worker in workers:
             while worker.is_alive():
                 worker.join(_PROGRESS_EVERY_S)
-                if progress:
+                if progress and worker.is_alive():
                     progress(run.bytes_done)
     finally:
         run.stopped = True
@@ -74,6 +75,8 @@ def hash_pieces(
             worker.join()
     if run.failure:
         raise run.failure
+    if progress:
+        progress(run.bytes_done)
     return run.digests
 
 

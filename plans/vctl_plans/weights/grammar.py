@@ -14,6 +14,7 @@ from typing import Final
 from vctl_plans.errors import MalformedWeights
 
 MAX_INTEGER: Final = 2**63 - 1
+MAX_NAME_CHARS: Final = 4096
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _INTEGER = re.compile(r"(?:0|[1-9][0-9]{0,18})(?![0-9.eE])")
@@ -74,6 +75,13 @@ class Cursor:
         self.pos = at + len("null")
         return True
 
+    def take_match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Move over white space and then over what `pattern` matches, if it does."""
+        found = pattern.match(self._text, self.skip_space())
+        if found:
+            self.pos = found.end()
+        return found
+
     def expect(self, char: str, where: str) -> None:
         """Move over `char`, which must be there."""
         if not self.take(char):
@@ -123,9 +131,11 @@ class Cursor:
         return str(value)
 
     def fit_name(self, name: str, at: int) -> str:
-        """Refuse a name that can't be shown: empty, or with control characters."""
+        """Refuse a name that can't be shown: empty, too long, or with control characters."""
         if not name:
             raise self.refusal("an empty name", at)
+        if len(name) > MAX_NAME_CHARS:
+            raise self.refusal(f"a name of {len(name)} characters (at most {MAX_NAME_CHARS})", at)
         if _CONTROL.search(name):
             raise self.refusal(f"the name {name!r} holds a control character", at)
         return name

@@ -1,8 +1,9 @@
 """The manifest: an artifact's roots, files, tensors and leaves, as one JSON document.
 
-Only the artifact root has to be trusted. `decode` computes every digest above the leaves again, so a
-manifest whose root is the expected one is genuine in whole; left_out alone is a remark, outside the root.
-The document is canonical: one artifact has one encoding, fields in declared order, no white space.
+Only the artifact root has to be trusted. `decode` computes every digest above the leaves again, so
+a manifest whose root is the expected one is genuine in whole; left_out alone is a remark, outside
+the root. The document is canonical: one artifact has one encoding, fields in declared order, no
+white space.
 """
 
 import os
@@ -21,6 +22,8 @@ from .selection import MANIFEST_SUFFIX, Kind, unsafe_path
 
 SCHEMA: Final = 1
 
+_READABLE = 0o644  # to all, as mkstemp's files are not
+
 Digest = Annotated[str, msgspec.Meta(pattern=r"\Ab3:[0-9a-f]{64}\Z")]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -37,7 +40,7 @@ class TensorRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A file. With a header it is safetensors and its digest is a tree's; else it is what `b3sum` prints."""
+    """A file. With a header it is safetensors; without, its digest is what `b3sum` prints."""
 
     path: str
     size: Size  # in bytes
@@ -156,20 +159,29 @@ def save(manifest: Manifest, path: str | os.PathLike[str]) -> None:
         ArtifactError: It can't be written.
     """
     place = Path(path)
+    draft = ""
     try:
-        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=".", delete=False) as draft:
-            draft.write(encode(manifest))
-            draft.flush()
-            os.fchmod(draft.fileno(), 0o644)
-            os.fsync(draft.fileno())
-        Path(draft.name).replace(place)
-        folder = os.open(place.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        fd, draft = tempfile.mkstemp(dir=place.parent, prefix=".")
+        with open(fd, "wb") as file:  # noqa: PTH123  a descriptor, not a path
+            file.write(encode(manifest))
+            file.flush()
+            os.fchmod(fd, _READABLE)
+            os.fsync(fd)
+        Path(draft).replace(place)
+        _sync_folder(place.parent)
     except OSError as error:
+        if draft:
+            Path(draft).unlink(missing_ok=True)
         raise ArtifactError(f"{place}: can't be written: {error.strerror}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in a folder survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def tensor_digest(

@@ -1,9 +1,10 @@
 """The trees: how leaves, tensors, files and directories become one digest.
 
-A leaf is the plain BLAKE3 of a block of `LEAF_BYTES`, counted from the tensor's own first byte, so that
-`dd | b3sum` reproduces it. Every other node is hashed under a derive-key context of its own kind, and
-every part of it carries its length: no leaf passes for a node, no node for one of another kind, and no
-regrouping of parts gives the same bytes. A change to anything here is a new format version, in `_FORMAT`.
+A leaf is the plain BLAKE3 of a block of `LEAF_BYTES`, counted from the tensor's own first byte, so
+that `dd | b3sum` reproduces it. Every other node is hashed under a derive-key context of its own
+kind, and every part of it carries its length: no leaf passes for a node, no node for one of another
+kind, and no regrouping of parts gives the same bytes. A change to anything here is a new format
+version, in `_FORMAT`.
 
 The content root is a tree over the tensors by name, so it does not depend on sharding, on the order
 in a file or on `__metadata__`; the artifact root binds every byte of every file.
@@ -27,7 +28,7 @@ def to_text(digest: bytes) -> str:
 
 
 def from_text(text: str) -> bytes:
-    """Read a digest that `to_text` wrote; its form is checked where it enters, by `manifest.Digest`."""
+    """Read what `to_text` wrote; `manifest.Digest` checks the form where it enters."""
     return bytes.fromhex(text.removeprefix(_PREFIX))
 
 
@@ -37,7 +38,7 @@ def plain(content: bytes) -> bytes:
 
 
 def leaf_ranges(begin: int, end: int) -> Iterable[tuple[int, int]]:
-    """Cut a byte range into blocks of `LEAF_BYTES`, the last one shorter; none for an empty range."""
+    """Cut a byte range into blocks of `LEAF_BYTES`, the last one shorter; none if it is empty."""
     return ((at, min(at + LEAF_BYTES, end)) for at in range(begin, end, LEAF_BYTES))
 
 
@@ -64,7 +65,7 @@ def tensor_digest(
 
 
 def file_digest(size_bytes: int, header: bytes, tensors: Iterable[bytes]) -> bytes:
-    """Bind a safetensors file: its size, its header's bytes, and its tensors in the order of their data."""
+    """Bind a safetensors file: its size, its header's bytes, its tensors in their data's order."""
     return _node("file", (_u64(size_bytes), header, b"".join(tensors)))
 
 
@@ -75,7 +76,7 @@ def content_root(tensors: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def artifact_root(files: Iterable[tuple[str, str, int, bytes]]) -> bytes:
-    """Root the tree over files (path, format, size in bytes, digest), ordered by the path's UTF-8 bytes."""
+    """Root the tree over files (path, format, size, digest), ordered by the path's UTF-8 bytes."""
     ordered = sorted(files, key=lambda file: file[0].encode())
     return _root(
         "artifact",
@@ -87,7 +88,7 @@ def artifact_root(files: Iterable[tuple[str, str, int, bytes]]) -> bytes:
 
 
 def _root(kind: str, level: list[bytes]) -> bytes:
-    """Pair neighbours up to one node (the shape of RFC 6962: an odd last one moves up), bind the count."""
+    """Pair neighbours up to one node, then bind the count; an odd last one moves up (RFC 6962)."""
     count = len(level)
     while len(level) > 1:
         pairs = zip(level[::2], level[1::2], strict=False)

@@ -59,7 +59,9 @@ def scan(
     max_header_bytes: int = MAX_HEADER_BYTES,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Read an artifact in whole and describe it. Nothing is written; memory does not grow with the data.
+    """Read an artifact in whole and describe it.
+
+    Nothing is written. Memory grows by the leaves' digests, 32 bytes for each MiB, not by the data.
 
     Args:
         path: A directory, or one file.
@@ -70,8 +72,10 @@ def scan(
             at last with both equal. What it raises stops the scan.
 
     Raises:
-        NotAllowed: A link, a special file, pickled weights, or a file that the kind needs is absent.
-        MalformedWeights: A file breaks a rule of its format; or shards, index or configuration disagree.
+        NotAllowed: A link, a special file, pickled weights, or a file that the kind needs is
+            absent.
+        MalformedWeights: A file breaks a rule of its format; or shards, index or configuration
+            disagree.
         ArtifactError: A file can't be read, or changed meanwhile.
     """
     with files.open_source(path) as source:
@@ -112,8 +116,12 @@ def _survey(
 ) -> tuple[Selection, list[_Surveyed]]:
     """Select the files, read their headers, and check all that needs no data."""
     selected = selection.select(source, kind)
-    is_read = selected.kind != "plain"
-    surveyed = [_survey_file(source, path, is_read, max_header_bytes) for path in selected.files]
+    surveyed = [
+        _survey_weights(source, path, max_header_bytes)
+        if selected.kind != "plain" and path.endswith(safetensors.SUFFIX)
+        else _survey_plain(source, path)
+        for path in selected.files
+    ]
     headers = {file.path: file.header for file in surveyed if file.header is not None}
     shards.check_names(headers, source)
     if selection.SHARD_INDEX in selected.files:
@@ -125,13 +133,19 @@ def _survey(
     return selected, surveyed
 
 
-def _survey_file(source: Source, path: str, is_read: bool, max_header_bytes: int) -> _Surveyed:
+def _survey_plain(source: Source, path: str) -> _Surveyed:
+    fd = files.open_file(source, path)
+    try:
+        return _Surveyed(path, files.stamp_of(fd))
+    finally:
+        os.close(fd)
+
+
+def _survey_weights(source: Source, path: str, max_header_bytes: int) -> _Surveyed:
     shown = source.display(path)
     fd = files.open_file(source, path)
     try:
         stamp = files.stamp_of(fd)
-        if not (is_read and path.endswith(safetensors.SUFFIX)):
-            return _Surveyed(path, stamp)
         start = files.read_exactly(fd, min(SNIFF_BYTES, stamp.size), 0, path=shown)
         size = safetensors.header_size(
             start, stamp.size, path=shown, max_header_bytes=max_header_bytes
@@ -161,7 +175,7 @@ def _hash(
     threads: int | None,
     progress: Callable[[int], None] | None,
 ) -> Iterator[tuple[_Surveyed, list[bytes]]]:
-    """Hash some files at once; pair each with the digests of its ranges, when it has not changed."""
+    """Hash some files at once; pair each that held still with the digests of its ranges."""
     with ExitStack() as stack:
         pieces: list[engine.Piece] = []
         for file in batch:

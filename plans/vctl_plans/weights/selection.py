@@ -46,7 +46,17 @@ _TOKENIZER = (
     "chat_template.json",
     "*.jinja",
 )
-_CONFIGURATION = ("config.json", "params.json", "*_config.json", "modules.json", SHARD_INDEX)
+_OWN: Final[dict[Kind, tuple[str, ...]]] = {
+    "adapter": (ADAPTER_CONFIG, ADAPTER_WEIGHTS),
+    "model": (
+        "config.json",
+        "params.json",
+        "*_config.json",
+        "modules.json",
+        f"*{SUFFIX}",
+        SHARD_INDEX,
+    ),
+}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 _TRAINING = (
     "training_args.bin",
@@ -94,7 +104,8 @@ def select(source: Source, kind: Kind | None) -> Selection:
     left_out: list[tuple[str, str]] = []
     for path, is_folder, reason in _walk(source, kind, top):
         if reason:
-            left_out.append((f"{path}/" if is_folder else path, reason))
+            shown = path.encode(errors="backslashreplace").decode()
+            left_out.append((f"{shown}/" if is_folder else shown, reason))
         else:
             files.append(path)
     _check_complete(source, kind, files)
@@ -166,16 +177,13 @@ def _left_out(kind: Kind, path: str, entry: Listed) -> str:
         return ""
     if entry.is_folder:
         return "" if path == _CHAT_TEMPLATES else "a folder"
-    if _matches(name, _TRAINING):
-        return "the trainer's own"
-    if _matches(name, _PICKLES):
-        return "a pickle; never served"
-    if _matches(name, _TOKENIZER):
-        return ""
-    kept = (
-        (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if kind == "adapter" else (*_CONFIGURATION, f"*{SUFFIX}")
+    reasons = (
+        ("the trainer's own", _TRAINING),
+        ("a pickle; never served", _PICKLES),
+        ("", _TOKENIZER),
+        ("", () if "/" in path else _OWN[kind]),
     )
-    return "" if "/" not in path and _matches(name, kept) else "not needed to serve"
+    return next((why for why, names in reasons if _matches(name, names)), "not needed to serve")
 
 
 def _refuse_stray_weights(source: Source, kind: Kind, path: str, reason: str) -> None:
@@ -185,8 +193,6 @@ def _refuse_stray_weights(source: Source, kind: Kind, path: str, reason: str) ->
 
 
 def _check_complete(source: Source, kind: Kind, files: list[str]) -> None:
-    if not files:
-        raise NotAllowed(f"{source.display('')}: holds no file to serve")
     needed: tuple[str, ...] = ()
     if kind == "adapter":
         needed = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
@@ -199,6 +205,8 @@ def _check_complete(source: Source, kind: Kind, files: list[str]) -> None:
         raise NotAllowed(
             f"{source.display('')}: {rule}", hint=hint if absent[0].endswith(SUFFIX) else ""
         )
+    if not files:
+        raise NotAllowed(f"{source.display('')}: holds no file to serve")
 
 
 def _check_path(source: Source, path: str) -> None:

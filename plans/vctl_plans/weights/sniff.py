@@ -1,7 +1,8 @@
 """What a file that is not safetensors really is, told by its first bytes.
 
 The reference parser calls all of these "header too large"; a person wants to hear that the git-lfs
-pointer was never resolved. Only asked once a header has been refused: it never decides about a good file.
+pointer was never resolved. Only asked once a header has been refused: it never decides about a good
+file.
 """
 
 import re

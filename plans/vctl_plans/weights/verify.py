@@ -39,10 +39,11 @@ def verify(
         RootMismatch: The bytes are others.
         ArtifactError: As `scan` does.
     """
-    is_root = isinstance(expected, str)
+    if isinstance(expected, Manifest):
+        kind = kind or expected.kind
     actual = scan(
         path,
-        kind=kind or (None if is_root else expected.kind),
+        kind=kind,
         threads=threads,
         max_header_bytes=max_header_bytes,
         progress=progress,

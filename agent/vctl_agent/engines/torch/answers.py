@@ -1,7 +1,7 @@
 """POST /v1/completions and POST /v1/chat/completions, as one response or as a stream.
 
-The rule to keep: a request holds its adapter and counts as in flight until its last byte is
-handed over, and not a moment longer, whichever way it ends.
+The rule to keep: a request holds its adapter and counts as in flight until its last token is
+made (in a stream: written), and not a moment longer, whichever way it ends.
 """
 
 import time
@@ -20,7 +20,7 @@ from vctl_agent.engines.torch.openai import ApiError, Call, parse_chat, parse_co
 from vctl_agent.engines.torch.replies import Document, Reply
 from vctl_agent.engines.torch.service import Service
 
-Parse: TypeAlias = Callable[..., Call]
+Parse: TypeAlias = Callable[[bytes, int], Call]
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -44,13 +44,17 @@ class Answers:
         began = time.monotonic()
         outcome = "cancelled"  # unless something else is seen to happen
         try:
-            call = parse(await request.read(), context=self._service.engine.context)
+            call = parse(await request.read(), self._service.engine.context)
             with self._service.registry.use(call.model) as adapter:
-                answer = _Answer(self._service, request, call, adapter, endpoint)
+                answer = _Answer(
+                    self._service, request, call=call, adapter=adapter, endpoint=endpoint
+                )
                 response = await (answer.stream() if call.is_stream else answer.whole())
             outcome = "completed" if answer.is_complete else "failed"
-        except ApiError:
+        except (ApiError, web.HTTPException):
             outcome = "refused"
+            raise
+        except ConnectionError:
             raise
         except Exception:
             outcome = "failed"
@@ -69,6 +73,7 @@ class _Answer:
         self,
         service: Service,
         request: web.Request,
+        *,
         call: Call,
         adapter: Adapter | None,
         endpoint: str,
@@ -95,7 +100,9 @@ class _Answer:
 
     async def whole(self) -> web.StreamResponse:
         """Generate all, then answer."""
-        async with aclosing(self._service.pieces(self._adapter, self._call.order)) as pieces:
+        async with aclosing(
+            self._service.pieces(self._call.order, adapter=self._adapter)
+        ) as pieces:
             async for piece in pieces:
                 self._note(piece)
         return json_response(self._reply.whole(self._pieces))
@@ -112,7 +119,9 @@ class _Answer:
         for chunk in self._reply.opening():
             await response.write(_event(chunk))
         try:
-            async with aclosing(self._service.pieces(self._adapter, self._call.order)) as pieces:
+            async with aclosing(
+                self._service.pieces(self._call.order, adapter=self._adapter)
+            ) as pieces:
                 async for piece in pieces:
                     self._note(piece)
                     if piece.finish_reason is None:

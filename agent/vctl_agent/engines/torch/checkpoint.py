@@ -89,12 +89,14 @@ def parse_json(raw: bytes, kind: type[Document], path: str) -> Document:
 
 
 def parse_tensors(raw: bytes, path: str) -> dict[str, Tensor]:
-    """Parse a safetensors file and refuse one that holds a number that is not finite."""
+    """Parse a safetensors file; all its numbers must be floats, and finite."""
     try:
         tensors: dict[str, Tensor] = safetensors.torch.load(raw)
     except safetensors.SafetensorError as cause:
         raise MalformedWeights(str(cause), path=path) from cause
     for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise MalformedWeights(f"{name} is of {tensor.dtype}, no kind of float", path=path)
         if not bool(tensor.to(torch.float32).isfinite().all()):
             raise MalformedWeights(f"{name} holds a number that is not finite", path=path)
     return tensors

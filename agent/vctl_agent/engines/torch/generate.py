@@ -11,7 +11,6 @@ order for other shapes.)
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
 from vctl_agent.engines.torch.cache import BLOCK_TOKENS, PrefixCache, block_keys
@@ -66,7 +65,7 @@ class Generation:
     here; nor can the blocks that it stores be found under any other identity.
     """
 
-    def __init__(self, engine: Engine, adapter: Adapter | None, order: Order) -> None:
+    def __init__(self, engine: Engine, order: Order, *, adapter: Adapter | None) -> None:
         self._engine = engine
         self._deltas = adapter.deltas if adapter else None
         self._order = order
@@ -117,7 +116,8 @@ class Generation:
             cache.store(self._keys[first:], blocks)
 
     def _forward(self, tokens: tuple[int, ...], values: Tensor) -> Tensor:
-        logits = self._engine.base.model.forward(tokens, self._filled, values, self._deltas)
+        model = self._engine.base.model
+        logits = model.forward(tokens, values, start=self._filled, deltas=self._deltas)
         self._filled += len(tokens)
         return logits
 
@@ -136,17 +136,12 @@ class Generation:
         return Piece(token, text, reason, self._cached_tokens)
 
 
-def answer(engine: Engine, adapter: Adapter | None, order: Order) -> list[Piece]:
+def answer(engine: Engine, order: Order, *, adapter: Adapter | None) -> list[Piece]:
     """Carry out one order to its end, alone."""
-    generation = Generation(engine, adapter, order)
+    generation = Generation(engine, order, adapter=adapter)
     pieces: list[Piece] = []
     while not pieces or pieces[-1].finish_reason is None:
         piece = generation.step()
         if piece is not None:
             pieces.append(piece)
     return pieces
-
-
-def use_threads(count: int) -> None:
-    """Set how many threads one computation may use; one is best for a model this small."""
-    torch.set_num_threads(count)

@@ -1,7 +1,7 @@
 """LoRA adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
 The rule to keep: an adapter that does not fit is refused whole, with the reason named, before it
-is registered. One that would load and change nothing (no tensor matched) is such an adapter.
+is registered. That includes one with a tensor that matches nothing here, or too few of them.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,16 @@ from vctl_plans.errors import ArtifactError
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+# Options of PEFT's that change what an adapter computes and are not built here.
+NOT_BUILT = (
+    "bias",
+    "use_dora",
+    "fan_in_fan_out",
+    "modules_to_save",
+    "layers_to_transform",
+    "rank_pattern",
+    "alpha_pattern",
+)
 
 
 class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,12 +142,9 @@ def _unfit(config: LoraConfig, max_rank: int) -> str:
         return f"target_modules must be a list of {', '.join(ATTENTION)}"
     if unknown := sorted(set(targets) - set(ATTENTION)):
         return f"target_modules names {', '.join(unknown)}; the base has {', '.join(ATTENTION)}"
-    if config.bias != "none":
-        return f"bias is {config.bias!r}; only 'none' is run here"
-    options = ("use_dora", "fan_in_fan_out", "modules_to_save", "layers_to_transform")
-    for option in (*options, "rank_pattern", "alpha_pattern"):
+    for option in NOT_BUILT:
         value = getattr(config, option)
-        if value not in (None, False, {}, []):
+        if value not in (None, False, "none", {}, []):
             return f"{option} is {value!r}, which is not run here"
     return ""
 

@@ -8,6 +8,7 @@ to look at single tokens, logits are spread, and an adapter moves the output abo
 projection that it changes.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def make_adapter(
         raise ArtifactError(f"needs a target, and a rank from 1 to {config.hidden_size}")
     generator = torch.Generator().manual_seed(seed)
     tensors = {
-        name: torch.randn(shape, generator=generator) * shape[1] ** -0.5
+        name: torch.randn(shape, generator=generator) / math.sqrt(shape[1])
         for name, shape in adapter_shapes(config, rank, targets).items()
     }
     settings = {
@@ -95,7 +96,8 @@ def _base_tensor(name: str, shape: tuple[int, ...], generator: torch.Generator) 
         return torch.ones(shape)
     module = name.split(".")[-2]
     fan_in = 1 if module == "embed_tokens" else shape[1]
-    return torch.randn(shape, generator=generator) * GAINS.get(module, 1.0) * fan_in**-0.5
+    scale = GAINS.get(module, 1.0) / math.sqrt(fan_in)
+    return torch.randn(shape, generator=generator) * scale
 
 
 def _saved(tensors: Mapping[str, Tensor]) -> bytes:

@@ -26,7 +26,7 @@ class Metrics:
         ProcessCollector(registry=self._all)
         self.requests = Counter(
             "vctl_engine_requests",
-            "Requests for an answer that have ended, by how: completed, refused, failed, cancelled.",
+            "Requests for an answer, by their end: completed, refused, failed, cancelled.",
             ["endpoint", "outcome"],
             registry=self._all,
         )

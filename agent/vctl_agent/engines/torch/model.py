@@ -7,7 +7,7 @@ served at the same time changes nothing.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 import torch
@@ -15,19 +15,20 @@ from torch import Tensor
 from torch.nn import functional
 
 ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a base model's `config.json` that this engine reads."""
 
     model_type: str = "llama"
-    vocab_size: int = 258
-    hidden_size: int = 64
-    intermediate_size: int = 192
-    num_hidden_layers: int = 2
-    num_attention_heads: int = 4
-    num_key_value_heads: int = 4
-    max_position_embeddings: int = 512
+    vocab_size: Positive = 258
+    hidden_size: Positive = 64
+    intermediate_size: Positive = 192
+    num_hidden_layers: Positive = 2
+    num_attention_heads: Positive = 4
+    num_key_value_heads: Positive = 4
+    max_position_embeddings: Positive = 512
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
     tie_word_embeddings: bool = False
@@ -117,14 +118,14 @@ class Transformer:
         )
 
     def forward(
-        self, tokens: Sequence[int], start: int, values: Tensor, deltas: Deltas | None
+        self, tokens: Sequence[int], values: Tensor, *, start: int, deltas: Deltas | None
     ) -> Tensor:
         """Run some tokens of one sequence and return the logits after the last of them.
 
         Args:
             tokens: The ids at positions `start`, `start + 1`, ...
-            start: How many positions of `values` are filled already.
             values: The sequence's keys and values, of `empty_values`; the tokens' are written.
+            start: How many positions of `values` are filled already.
             deltas: The adapter, or None for the base model.
 
         Returns:
@@ -135,15 +136,16 @@ class Transformer:
             x = self._embedding[torch.tensor(tokens, device=self.device)]
             for n, layer in enumerate(self._layers):
                 delta = {} if deltas is None else deltas[n]
-                x = x + self._attend(layer, x, values[n, :, :, :end], start, delta)
+                x = x + self._attend(layer, x, values=values[n, :, :, :end], delta=delta)
                 x = x + self._mlp(layer, x)
             return functional.linear(self._normed(x[-1], self._norm), self._head)
 
     def _attend(
-        self, layer: _Layer, x: Tensor, values: Tensor, start: int, delta: Mapping[str, LowRank]
+        self, layer: _Layer, x: Tensor, *, values: Tensor, delta: Mapping[str, LowRank]
     ) -> Tensor:
         count, hidden = x.shape
-        end = start + count
+        end = values.shape[2]
+        start = end - count
         x = self._normed(x, layer.attention_norm)
         query, key, value = (
             _project(x, layer.attention[name], delta.get(name))

@@ -82,7 +82,7 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    seed: Annotated[int, Meta(ge=0, lt=2**63)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     stop: Filled | Annotated[list[Filled], Meta(max_length=16)] = []
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -139,7 +139,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     return_token_ids: bool
 
 
-def parse_completion(raw: bytes, *, context: int) -> Call:
+def parse_completion(raw: bytes, context: int) -> Call:
     """Read the body of POST /v1/completions.
 
     Args:
@@ -152,10 +152,10 @@ def parse_completion(raw: bytes, *, context: int) -> Call:
     body = parse_body(raw, CompletionBody)
     prompt = encode(body.prompt) if isinstance(body.prompt, str) else body.prompt
     wanted = body.max_tokens or DEFAULT_MAX_TOKENS
-    return _call(body, prompt, wanted, top=body.logprobs, context=context)
+    return _call(body, prompt, wanted=wanted, top=body.logprobs, context=context)
 
 
-def parse_chat(raw: bytes, *, context: int) -> Call:
+def parse_chat(raw: bytes, context: int) -> Call:
     """Read the body of POST /v1/chat/completions.
 
     Args:
@@ -171,7 +171,7 @@ def parse_chat(raw: bytes, *, context: int) -> Call:
     prompt = encode(chat_prompt([message.plain() for message in body.messages]))
     wanted = body.max_completion_tokens or body.max_tokens or max(1, context - len(prompt))
     top = (body.top_logprobs or 0) if body.logprobs else None
-    return _call(body, prompt, wanted, top=top, context=context)
+    return _call(body, prompt, wanted=wanted, top=top, context=context)
 
 
 def parse_body(raw: bytes, kind: type[Body]) -> Body:
@@ -194,11 +194,10 @@ def parse_body(raw: bytes, kind: type[Body]) -> Body:
         # msgspec tells the place in its message only: "... - at `$.field[...]`" or, for one that
         # is missing, "... required field `field`".
         place = re.search(r"(?:at `\$\.|required field `)(\w+)", str(cause))
-        param = place[1] if place else None
-        raise ApiError(f"{param}: {cause}" if param else str(cause), param=param) from cause
+        raise ApiError(str(cause), param=place[1] if place else None) from cause
 
 
-def _call(body: _Common, prompt: list[int], wanted: int, *, top: int | None, context: int) -> Call:
+def _call(body: _Common, prompt: list[int], *, wanted: int, top: int | None, context: int) -> Call:
     is_chat = isinstance(body, ChatBody)
     if len(prompt) + wanted > context:
         message = (

@@ -9,12 +9,11 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from vctl_agent.engines.torch.checkpoint import load_base, read_file
-from vctl_agent.engines.torch.generate import Engine, Order, answer, use_threads
-from vctl_agent.engines.torch.lora import load_adapter
+from vctl_agent.engines.torch.checkpoint import read_file
+from vctl_agent.engines.torch.generate import Engine, Order, answer
+from vctl_agent.engines.torch.lora import Adapter
 from vctl_agent.engines.torch.openai import ChatMessage
 from vctl_agent.engines.torch.sampling import Sampling
-from vctl_agent.engines.torch.serving import chosen_device
 from vctl_agent.engines.torch.tokenizer import chat_prompt, encode
 from vctl_plans.errors import PlanError
 
@@ -29,38 +28,29 @@ Prompt: TypeAlias = str | Conversation
 
 
 def answers(
-    *,
-    base: str,
-    adapter: str | None,
-    prompts: Path,
-    max_tokens: int,
-    ignore_eos: bool,
-    threads: int,
+    engine: Engine, prompts: Path, *, adapter: Adapter | None, max_tokens: int, ignore_eos: bool
 ) -> bytes:
     """Return `{"answers": [{"prompt", "text", "token_ids", "logprobs"}]}` as JSON.
 
+    Args:
+        engine: One without a cache.
+        prompts: A JSON file: a list of texts or `{"messages": [...]}`.
+        adapter: None for the base model.
+        max_tokens: The most tokens of one answer.
+        ignore_eos: Whether to go on to `max_tokens`.
+
     Raises:
-        ArtifactError: A model cannot be loaded, or the prompts' file cannot be read.
-        PlanError: The file holds something else than prompts, or one that does not fit.
+        ArtifactError: The file cannot be read.
+        PlanError: It holds something else than prompts, or one that does not fit.
     """
-    use_threads(threads)
-    loaded = load_base(base, device=chosen_device("auto"))
-    engine = Engine(loaded, cache_blocks=0)
-    tuned = None if adapter is None else load_adapter("", adapter, base=loaded, max_rank=1 << 16)
     document = []
     for n, prompt in enumerate(_read_prompts(prompts)):
-        text = prompt
-        if isinstance(prompt, Conversation):
-            text = chat_prompt([message.plain() for message in prompt.messages])
-        ids = encode(text)
+        ids = encode(_text(prompt))
         if len(ids) + max_tokens > engine.context:
             message = f"{len(ids)} tokens and {max_tokens} more exceed {engine.context}"
             raise PlanError(message, path=f"prompts[{n}]")
-        pieces = answer(
-            engine,
-            tuned,
-            Order(tuple(ids), max_tokens, Sampling(top_logprobs=0), ignore_eos=ignore_eos),
-        )
+        order = Order(tuple(ids), max_tokens, Sampling(top_logprobs=0), ignore_eos=ignore_eos)
+        pieces = answer(engine, order, adapter=adapter)
         document.append(
             {
                 "prompt": prompt,
@@ -70,6 +60,12 @@ def answers(
             }
         )
     return msgspec.json.encode({"answers": document})
+
+
+def _text(prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return chat_prompt([message.plain() for message in prompt.messages])
 
 
 def _read_prompts(path: Path) -> list[Prompt]:

@@ -1,7 +1,9 @@
-"""`vctl-engine`: serve a base model with adapters, make both from a seed, and answer without a cache.
+"""`vctl-engine`: serve a base model with adapters, make both from a seed, answer prompts.
 
 Imports that cost time (torch above all) come where they are used: `--help` is instant.
 """
+
+# ruff: noqa: PLC0415
 
 import logging
 import sys
@@ -33,8 +35,11 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
+DeviceOption = Annotated[Device, typer.Option(help="auto: CUDA when there is one.")]
+
+
 @app.command()
-def serve(  # noqa: PLR0913  one parameter a flag
+def serve(
     *,
     base: Base,
     served_name: Annotated[
@@ -45,7 +50,7 @@ def serve(  # noqa: PLR0913  one parameter a flag
     port_file: Annotated[
         Path | None, typer.Option(help="File to write the port to, once requests are answered.")
     ] = None,
-    device: Annotated[Device, typer.Option(help="auto: CUDA when there is one.")] = Device.AUTO,
+    device: DeviceOption = Device.AUTO,
     threads: Threads = 1,
     max_loras: Annotated[int, typer.Option(min=0, help="Adapters at a time.")] = 8,
     max_lora_rank: Annotated[int, typer.Option(min=1, help="Largest rank taken.")] = 64,
@@ -64,10 +69,10 @@ def serve(  # noqa: PLR0913  one parameter a flag
 ) -> None:
     """Serve a base model and its adapters, OpenAI-compatible, until SIGTERM."""
     _log_to_stderr()
-    from vctl_agent.engines.torch.serving import Settings, serve as run  # noqa: PLC0415
+    from vctl_agent.engines.torch import serving
 
-    run(
-        Settings(
+    serving.serve(
+        serving.Settings(
             base=str(base),
             served_name=served_name or base.resolve().name,
             host=host,
@@ -96,8 +101,8 @@ def make_base(
     context: Annotated[int, typer.Option(min=32, help="Tokens of prompt and answer.")] = 512,
 ) -> None:
     """Make a base model from a seed."""
-    from vctl_agent.engines.torch import making  # noqa: PLC0415
-    from vctl_agent.engines.torch.model import ModelConfig  # noqa: PLC0415
+    from vctl_agent.engines.torch import making
+    from vctl_agent.engines.torch.model import ModelConfig
 
     config = ModelConfig(
         hidden_size=hidden,
@@ -120,8 +125,8 @@ def make_adapter(
     targets: Annotated[str, typer.Option(help="Of q_proj,k_proj,v_proj,o_proj.")] = "q_proj,v_proj",
 ) -> None:
     """Make a LoRA adapter for a base model from a seed."""
-    from vctl_agent.engines.torch import making  # noqa: PLC0415
-    from vctl_agent.engines.torch.checkpoint import read_config  # noqa: PLC0415
+    from vctl_agent.engines.torch import making
+    from vctl_agent.engines.torch.checkpoint import read_config
 
     making.make_adapter(
         folder,
@@ -140,22 +145,32 @@ def answer(
     prompts: Annotated[Path, typer.Option(help='JSON: a list of texts or {"messages": [...]}.')],
     adapter: Annotated[Path | None, typer.Option(help="Directory of an adapter.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 16,
-    ignore_eos: Annotated[bool, typer.Option(help="Go on to --max-tokens.")] = False,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on to the end.")] = False,
+    device: DeviceOption = Device.AUTO,
     threads: Threads = 1,
 ) -> None:
     """Answer prompts greedily, one by one and without any cache, as JSON on stdout.
 
     What a server should have said: the reference that a served answer is compared with.
     """
-    from vctl_agent.engines.torch.oracle import answers  # noqa: PLC0415
+    from vctl_agent.engines.torch.checkpoint import load_base
+    from vctl_agent.engines.torch.device import chosen_device, use_threads
+    from vctl_agent.engines.torch.generate import Engine
+    from vctl_agent.engines.torch.lora import load_adapter
+    from vctl_agent.engines.torch.oracle import answers
 
+    use_threads(threads)
+    loaded = load_base(str(base), device=chosen_device(device))
+    tuned = None
+    if adapter is not None:
+        rank = loaded.model.config.hidden_size  # a higher one would make no sense
+        tuned = load_adapter("", str(adapter), base=loaded, max_rank=rank)
     document = answers(
-        base=str(base),
-        adapter=None if adapter is None else str(adapter.resolve()),
-        prompts=prompts,
+        Engine(loaded, cache_blocks=0),
+        prompts,
+        adapter=tuned,
         max_tokens=max_tokens,
         ignore_eos=ignore_eos,
-        threads=threads,
     )
     sys.stdout.buffer.write(document + b"\n")
 
@@ -172,7 +187,7 @@ def main() -> None:
 
 
 def _log_to_stderr() -> None:
-    import structlog  # noqa: PLC0415
+    import structlog
 
     structlog.configure(
         processors=[

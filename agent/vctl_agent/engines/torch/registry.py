@@ -28,7 +28,7 @@ class Limits:
 class Registry:
     """The base model under its name, and the adapters that were loaded under theirs."""
 
-    def __init__(self, base: Base, name: str, limits: Limits) -> None:
+    def __init__(self, base: Base, *, name: str, limits: Limits) -> None:
         self.base = base
         self.base_name = name
         self.limits = limits

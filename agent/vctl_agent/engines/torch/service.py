@@ -7,7 +7,7 @@ went away, a shutdown. Cancelling one that has ended does nothing.
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from importlib import metadata
 from typing import Any
 
@@ -22,7 +22,7 @@ from vctl_agent.engines.torch.scheduler import Job, Scheduler
 class Service:
     """What the HTTP handlers share; lives in the event loop's thread."""
 
-    def __init__(self, engine: Engine, registry: Registry, scheduler: Scheduler) -> None:
+    def __init__(self, engine: Engine, *, registry: Registry, scheduler: Scheduler) -> None:
         self.engine = engine
         self.registry = registry
         self.scheduler = scheduler
@@ -34,7 +34,7 @@ class Service:
         cache = self.engine.cache
         return CacheCounts(0, 0, 0, 0, 0) if cache is None else cache.counts()
 
-    async def pieces(self, adapter: Adapter | None, order: Order) -> AsyncIterator[Piece]:
+    async def pieces(self, order: Order, *, adapter: Adapter | None) -> AsyncGenerator[Piece]:
         """Carry out an order and yield its pieces as they come.
 
         Close it (`contextlib.aclosing`) to cancel what is left.
@@ -47,7 +47,7 @@ class Service:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(arrived.put_nowait, piece)
 
-        job = Job(Generation(self.engine, adapter, order), emit)
+        job = Job(Generation(self.engine, order, adapter=adapter), emit)
         self.scheduler.submit(job)
         try:
             while True:

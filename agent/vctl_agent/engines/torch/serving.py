@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-import torch
 from aiohttp import web
 
 from vctl_agent.engines.torch.checkpoint import load_base
-from vctl_agent.engines.torch.generate import Engine, use_threads
+from vctl_agent.engines.torch.device import chosen_device, use_threads
+from vctl_agent.engines.torch.generate import Engine
 from vctl_agent.engines.torch.registry import Limits, Registry
 from vctl_agent.engines.torch.scheduler import Scheduler
 from vctl_agent.engines.torch.server import application
 from vctl_agent.engines.torch.service import Service, version
-from vctl_plans.errors import EngineError, PermanentEngineError
+from vctl_plans.errors import EngineError
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -59,7 +59,8 @@ def serve(settings: Settings) -> None:
     engine = Engine(base, cache_blocks=settings.cache_blocks)
     scheduler = Scheduler(max_running=settings.max_running, token_delay_s=settings.token_delay_s)
     limits = Limits(settings.max_loras, settings.max_lora_rank)
-    service = Service(engine, Registry(base, settings.served_name, limits), scheduler)
+    registry = Registry(base, name=settings.served_name, limits=limits)
+    service = Service(engine, registry=registry, scheduler=scheduler)
     log.info(
         "base loaded",
         base=settings.base,
@@ -68,19 +69,6 @@ def serve(settings: Settings) -> None:
         seconds=round(time.monotonic() - began, 3),
     )
     asyncio.run(_run(service, settings))
-
-
-def chosen_device(name: str) -> torch.device:
-    """Return the device for `auto`, `cpu` or `cuda`.
-
-    Raises:
-        PermanentEngineError: `cuda` was asked for and there is none.
-    """
-    if name == "cuda" and not torch.cuda.is_available():
-        raise PermanentEngineError("there is no CUDA device", hint="--device cpu")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
 
 
 async def _run(service: Service, settings: Settings) -> None:

@@ -1,0 +1,111 @@
+"""/livez /readyz /metrics of an agent, on a listener of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+
+from vctl_plans.node import NodeReport
+from vctl_plans.phase import NodePhase
+
+
+class Metrics:
+    """What an agent counts; names begin with ``vctl_``."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._releases = Gauge(
+            "vctl_agent_release_phase",
+            "1 for the phase that a release is in on this node",
+            ["service", "release", "phase"],
+            registry=self.registry,
+        )
+        self._routes = Gauge(
+            "vctl_agent_route_revision",
+            "Route revision that the gateway acts on",
+            ["service"],
+            registry=self.registry,
+        )
+        self._gateway = Gauge(
+            "vctl_agent_gateway_ok",
+            "1 while the gateway acts on what it was told last",
+            registry=self.registry,
+        )
+        self.is_conductor = Gauge(
+            "vctl_agent_is_conductor", "1 while elected conductor", registry=self.registry
+        )
+        self._shown: set[tuple[str, str, str]] = set()
+
+    def show(self, report: NodeReport) -> None:
+        """Take the figures of a report."""
+        now = {(r.service, str(r.number), r.phase.value) for r in report.releases}
+        for gone in self._shown - now:
+            self._releases.remove(*gone)
+        for labels in now:
+            self._releases.labels(*labels).set(1)
+        self._shown = now
+        for service, revision in report.routes.items():
+            self._routes.labels(service).set(revision)
+        self._gateway.set(report.gateway_ok)
+
+
+def is_ready(report: NodeReport | None) -> bool:
+    """Whether the node does its part: engine and gateway answer, and nothing wanted has failed."""
+    return (
+        report is not None
+        and bool(report.incarnation)
+        and report.gateway_ok
+        and not any(r.phase in {NodePhase.FAILED, NodePhase.QUARANTINED} for r in report.releases)
+    )
+
+
+async def serve(
+    address: str,
+    *,
+    metrics: Metrics,
+    problem: Callable[[], str],
+    port_file: str = "",
+) -> web.AppRunner:
+    """Start the listener.
+
+    Args:
+        address: host:port; port 0 takes a free one.
+        metrics: What /metrics shows.
+        problem: What /readyz says; nothing when ready.
+        port_file: Where to write the host:port that was taken.
+
+    Raises:
+        OSError: The address is taken or not this machine's.
+    """
+
+    async def livez(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        said = problem()
+        return web.Response(text=f"{said or 'ok'}\n", status=503 if said else 200)
+
+    async def show_metrics(_request: web.Request) -> web.Response:
+        body = generate_latest(metrics.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.router.add_get("/livez", livez)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", show_metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    host, _, port = address.rpartition(":")
+    site = web.TCPSite(runner, host or "127.0.0.1", int(port))
+    await site.start()
+    if port_file:
+        _note_address(Path(port_file), runner)
+    return runner
+
+
+def _note_address(file: Path, runner: web.AppRunner) -> None:
+    taken = runner.addresses[0]
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(f"{taken[0]}:{taken[1]}\n", encoding="utf-8")
+    temporary.replace(file)

@@ -1,0 +1,213 @@
+"""Advances every rollout of the fleet while elected: look, decide, write, and again.
+
+Decisions are `machine.step`'s; here is only the looking and the writing. All that a decision rests
+on is compared in its transaction, so a conductor that was paused, or that reads late, writes
+nothing wrong: it loses and looks again. How long a phase has lasted is kept as elapsed time,
+checkpointed, so that a new conductor goes on from there and no two clocks are ever compared.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from vctl_agent.crashpoints import Crashpoints
+from vctl_plans.codec import SCHEMA, decode
+from vctl_plans.errors import Conflict, NotFound, VctlError
+from vctl_plans.events import Event, Observed, TakenOver
+from vctl_plans.keys import Keys
+from vctl_plans.machine import Decision, State, step
+from vctl_plans.operate import Continue
+from vctl_plans.plan import Plan
+from vctl_plans.rollout import Progress, Rollout, Roster
+from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
+from vctl_plans.store.commit import commit_own, continue_txn, progress_txn
+from vctl_plans.store.port import KeyValue, Store
+
+_CHECKPOINT_S = 5.0
+_RETRY_S = 0.5
+
+_log = structlog.get_logger(__name__)
+
+D = TypeVar("D", Plan, Roster)
+
+
+class _Clock(msgspec.Struct):
+    """When the present phase of one rollout began, on this machine's monotonic clock."""
+
+    rollout: str
+    seq: int
+    began: float
+    takeovers: int
+    checkpointed: float
+
+
+class Conductor:
+    """One term of office.
+
+    Args:
+        store: The store.
+        keys: The fleet's keys.
+        fence: create_revision of the election key that this term holds.
+        crashpoints: For tests.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        *,
+        fence: int,
+        crashpoints: Crashpoints,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._fence = fence
+        self._crashpoints = crashpoints
+        self._clock = clock
+        self._entries: dict[str, Mapping[str, KeyValue]] = {}
+        self._wakened = asyncio.Event()
+        self._clocks: dict[str, _Clock] = {}
+        self._written: dict[str, int] = {}  # service -> revision of one's own last write
+        self._documents: dict[str, Plan | Roster] = {}
+
+    async def run(self) -> None:
+        """Conduct until cancelled, or until a watch ends for good."""
+        prefixes = (self._keys.services, self._keys.nodes, self._keys.reports)
+        async with asyncio.TaskGroup() as group:
+            for prefix in prefixes:
+                group.create_task(self._follow(prefix))
+            group.create_task(self._conduct(prefixes))
+
+    async def _follow(self, prefix: str) -> None:
+        async with contextlib.aclosing(self._store.watch(prefix)) as updates:  # type: ignore[type-var]
+            async for update in updates:
+                if update.is_live:
+                    self._entries[prefix] = dict(update.entries)
+                    self._wakened.set()
+
+    async def _conduct(self, prefixes: tuple[str, ...]) -> None:
+        while True:
+            sleep_s = _CHECKPOINT_S
+            if all(prefix in self._entries for prefix in prefixes):
+                sleep_s = await self._turn(prefixes)
+            try:
+                async with asyncio.timeout(sleep_s):
+                    await self._wakened.wait()
+            except TimeoutError:
+                pass
+            self._wakened.clear()
+
+    async def _turn(self, prefixes: tuple[str, ...]) -> float:
+        """Take one decision for each rollout that has one; return seconds to the next look."""
+        services, records, reports = (self._entries[p].values() for p in prefixes)
+        fleet = read_services(self._keys, services)
+        nodes = read_nodes(self._keys, records, reports)
+        sleep_s = _CHECKPOINT_S
+        for service in fleet.services.values():
+            try:
+                sleep_s = min(sleep_s, await self._advance(service, nodes))
+            except Conflict:
+                _log.info("lost a race, looking again", service=service.name)
+                sleep_s = min(sleep_s, _RETRY_S)
+            except VctlError as cause:
+                _log.warning("not advanced", service=service.name, cause=cause.message)
+                sleep_s = min(sleep_s, _RETRY_S)
+        return sleep_s
+
+    async def _advance(self, service: Service, nodes: Fleet) -> float:
+        rollout = service.rollout
+        if rollout is None or rollout.phase.is_terminal or rollout.v > SCHEMA:
+            return _CHECKPOINT_S
+        if service.rollout_revision < self._written.get(service.name, 0):
+            return _CHECKPOINT_S  # the watch has not brought one's own write yet
+        clock = await self._phase_clock(rollout)
+        now_s = self._clock() - clock.began
+        state = await self._state(service, rollout)
+        events: tuple[Event, ...] = (TakenOver(clock.takeovers), Observed(nodes.present()))
+        for event in events:
+            decision = step(state, event, now_s)
+            if decision.rollout != rollout:
+                await self._write(service, rollout, decision)
+                return _CHECKPOINT_S  # the watch brings what was written, and wakes
+        await self._checkpoint(service.name, clock, now_s)
+        return _CHECKPOINT_S if decision.wake_s is None else max(0.01, decision.wake_s - now_s)
+
+    async def _write(self, service: Service, before: Rollout, decision: Decision) -> None:
+        route = decision.state.route
+        turn = Continue(
+            before=before,
+            rollout=decision.rollout,
+            route=route if route != service.current_route else None,
+        )
+        txn = continue_txn(self._keys, service, turn, fence=self._fence)
+        revision = await commit_own(self._store, self._keys, txn, decision.rollout)
+        self._written[service.name] = revision
+        _log.info(
+            "decided",
+            service=service.name,
+            rollout=before.id,
+            phase=decision.rollout.phase.value,
+            sentence=decision.sentence,
+        )
+        self._crashpoints.passed("decided")
+
+    async def _phase_clock(self, rollout: Rollout) -> _Clock:
+        """Return the phase's clock; of a phase that another conductor began, gone on from there."""
+        clock = self._clocks.get(rollout.service)
+        if clock and (clock.rollout, clock.seq) == (rollout.id, rollout.seq):
+            return clock
+        now = self._clock()
+        began_here = clock is not None and clock.rollout == rollout.id
+        elapsed_s, takeovers = 0.0, 0
+        if not began_here:
+            elapsed_s, takeovers = await self._recorded(rollout)
+        clock = _Clock(rollout.id, rollout.seq, now - elapsed_s, takeovers, checkpointed=0.0)
+        self._clocks[rollout.service] = clock
+        return clock
+
+    async def _recorded(self, rollout: Rollout) -> tuple[float, int]:
+        found = await self._store.get(self._keys.progress(rollout.service))
+        progress = decode(found.value, Progress, key=found.key) if found else None
+        if progress and (progress.rollout, progress.seq) == (rollout.id, rollout.seq):
+            return progress.elapsed_s, progress.takeovers + 1
+        return 0.0, 0
+
+    async def _checkpoint(self, service: str, clock: _Clock, now_s: float) -> None:
+        if clock.checkpointed and now_s - clock.checkpointed < _CHECKPOINT_S:
+            return
+        progress = Progress(
+            rollout=clock.rollout, seq=clock.seq, elapsed_s=now_s, takeovers=clock.takeovers
+        )
+        txn = progress_txn(self._keys, service, progress, fence=self._fence)
+        await self._store.commit(txn)
+        clock.checkpointed = max(now_s, 1e-9)
+
+    async def _state(self, service: Service, rollout: Rollout) -> State:
+        plan = await self._document(self._keys.plan(rollout.plan), Plan)
+        roster = await self._document(self._keys.roster(rollout.roster), Roster)
+        return State(
+            plan=plan,
+            rollout=rollout,
+            route=service.current_route,
+            route_revision=service.route_revision,
+            roster=roster.nodes,
+        )
+
+    async def _document(self, key: str, kind: type[D]) -> D:
+        """Return an immutable document, read once."""
+        held = self._documents.get(key)
+        if isinstance(held, kind):
+            return held
+        found = await self._store.get(key)
+        if found is None:
+            raise NotFound(f"{key} is missing, though a rollout names it")
+        document = decode(found.value, kind, key=key)
+        self._documents[key] = document
+        return document

@@ -1,0 +1,246 @@
+"""The agent's program: settings, signals, and the tasks that make an agent.
+
+Ended by SIGTERM or SIGINT, it leaves engine and gateway as they are: the gateway goes on serving on
+the agent's last word, and the next agent adopts what it finds. Its lease is given back, so that the
+fleet sees at once that it is gone.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from vctl_agent import admin, election, log
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.conductor import Conductor
+from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.port import Engine
+from vctl_agent.engines.torch_client import TorchEngine
+from vctl_agent.engines.watch import EngineWatch
+from vctl_agent.executor import Executor
+from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.presence import Presence
+from vctl_agent.probed import Probed
+from vctl_agent.reconciler import Reconciler
+from vctl_agent.settings import Settings, load
+from vctl_plans.errors import RestoredBackup, SettingsError, VctlError
+from vctl_plans.keys import Keys
+from vctl_plans.node import NodeRecord, NodeReport
+from vctl_plans.snapshot import read_services
+from vctl_plans.store.port import Store
+from vctl_plans.store.settings import StoreSettings
+
+_USAGE = 2
+_FAILED = 1
+
+_log = structlog.get_logger(__name__)
+
+
+class Agent:
+    """All parts of one agent.
+
+    Args:
+        settings: Its settings.
+        store: The store, open.
+        engine: The engine's adapter.
+    """
+
+    def __init__(self, settings: Settings, store: Store, engine: Engine) -> None:
+        self._settings = settings
+        self._store = store
+        self._keys = Keys(settings.fleet, settings.prefix)
+        self._boot_id = uuid.uuid4().hex
+        self._crashpoints = Crashpoints(settings.crash_at)
+        self._metrics = admin.Metrics()
+        self._last_report: NodeReport | None = None
+        self._store_problem = "the store has not answered yet"
+        state = Path(settings.state)
+        artifacts = ArtifactStore(state, settings.allowed_root)
+        artifacts.open()
+        probed = Probed(state / "probed.json")
+        probed.open()
+        watch = EngineWatch(engine, self._wake)
+        executor = Executor(
+            engine=engine,
+            watch=watch,
+            artifacts=artifacts,
+            probed=probed,
+            crashpoints=self._crashpoints,
+        )
+        self._engine_watch = watch
+        self._link = GatewayLink(settings.socket, self._wake)
+        self._reconciler = Reconciler(
+            node=settings.node,
+            boot_id=self._boot_id,
+            engine_url=settings.engine_url,
+            engine=watch,
+            artifacts=artifacts,
+            probed=probed,
+            executor=executor,
+            on_report=self._on_report,
+        )
+        self._presence = Presence(
+            store,
+            self._keys,
+            self._record(),
+            ttl_s=settings.lease_ttl,
+            crashpoints=self._crashpoints,
+        )
+
+    def _record(self) -> NodeRecord:
+        settings = self._settings
+        return NodeRecord(
+            node=settings.node,
+            boot_id=self._boot_id,
+            gateway_url=settings.gateway_url,
+            admin_url=f"http://{settings.admin}",
+            engine=settings.engine,
+        )
+
+    def _wake(self) -> None:
+        self._reconciler.wake()
+
+    def _on_report(self, report: NodeReport) -> None:
+        self._last_report = report
+        self._metrics.show(report)
+        self._presence.report(report)
+
+    def problem(self) -> str:
+        """Return why the agent is not ready; nothing when it is."""
+        if self._store_problem:
+            return self._store_problem
+        if not self._presence.is_registered:
+            return "not registered in the store"
+        if not admin.is_ready(self._last_report):
+            return self._engine_watch.problem or "gateway away, or a release failed"
+        return ""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        listener = await admin.serve(
+            self._settings.admin,
+            metrics=self._metrics,
+            problem=self.problem,
+            port_file=self._settings.admin_port_file,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._engine_watch.run())
+                group.create_task(self._link.run())
+                group.create_task(self._follow_services())
+                group.create_task(self._reconciler.run(self._link))
+                group.create_task(self._presence.keep_record())
+                group.create_task(self._presence.write_reports())
+                if self._settings.conduct:
+                    group.create_task(self._stand())
+        finally:
+            await listener.cleanup()
+
+    async def _follow_services(self) -> None:
+        try:
+            await self._take_wishes()
+        except RestoredBackup as cause:
+            self._store_problem = cause.message
+            _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
+            await asyncio.Event().wait()
+
+    async def _take_wishes(self) -> None:
+        updates = self._store.watch(self._keys.services)
+        async with contextlib.aclosing(updates):  # type: ignore[type-var]
+            async for update in updates:
+                if not update.is_live:
+                    self._store_problem = "the store does not answer"
+                    continue
+                self._store_problem = ""
+                fleet = read_services(self._keys, update.entries.values())
+                for problem in fleet.problems:
+                    _log.error("unreadable", problem=problem)
+                self._reconciler.want(fleet)
+
+    async def _stand(self) -> None:
+        await election.stand(
+            self._store,
+            self._keys,
+            candidate=f"{self._settings.node} {self._boot_id}",
+            ttl_s=self._settings.lease_ttl,
+            conduct=self._conduct,
+        )
+
+    async def _conduct(self, fence: int) -> None:
+        self._metrics.is_conductor.set(1)
+        try:
+            await Conductor(
+                self._store, self._keys, fence=fence, crashpoints=self._crashpoints
+            ).run()
+        finally:
+            self._metrics.is_conductor.set(0)
+
+
+def lock_state(state: Path) -> int:
+    """Take the state directory for this process; the lock ends with it.
+
+    Raises:
+        VctlError: Another agent has it.
+    """
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as cause:
+        os.close(fd)
+        raise VctlError(
+            f"{state} belongs to another agent that is running", hint="give each its own --state"
+        ) from cause
+    return fd
+
+
+async def _main(settings: Settings, store_settings: StoreSettings) -> None:
+    from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC loads here, after the lock
+
+    lock = lock_state(Path(settings.state))
+    store = open_store(store_settings)
+    engine = TorchEngine(settings.engine_url)
+    running = asyncio.ensure_future(Agent(settings, store, engine).run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        await running
+    except asyncio.CancelledError:
+        _log.info("stopped")
+    finally:
+        await engine.close()
+        await store.close()
+        os.close(lock)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the agent's program; exit 0 when it was told to end, 1 when it could not go on."""
+    try:
+        settings, store_settings = load(sys.argv[1:] if argv is None else argv, os.environ)
+    except SettingsError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"vctl-agent: {problem}\n")
+        sys.stderr.write(f"{error.hint}\n" if error.hint else "")
+        sys.exit(_USAGE)
+    log.configure(level=settings.log_level, node=settings.node, fleet=settings.fleet)
+    problems: list[str] = []
+    try:
+        asyncio.run(_main(settings, store_settings))
+    except* (VctlError, OSError) as group:
+        problems += [str(cause) for cause in group.exceptions]
+    for said in problems:
+        _log.error("cannot go on", cause=said)
+    if problems:
+        sys.exit(_FAILED)
+
+
+if __name__ == "__main__":
+    main()

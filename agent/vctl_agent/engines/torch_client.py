@@ -1,0 +1,159 @@
+"""The adapter for vctl's own reference engine, over its HTTP interface.
+
+Answers are judged by status, never by text, and `describe` is what counts.
+"""
+
+import secrets
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+
+from vctl_agent.engines.port import Description, Resident
+from vctl_agent.engines.probe import Answer, finding
+from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
+
+_DESCRIBE_S = 5.0
+_CHANGE_S = 120.0
+_PROBE_PROMPT = "The same question asked twice must get the same answer, cached or not. " * 2
+_PROBE_TOKENS = 8
+_GONE = 404
+_CLIENT_ERROR = 400
+_SERVER_ERROR = 500
+
+
+class _Base(msgspec.Struct):
+    name: str
+
+
+class _Engine(msgspec.Struct):
+    kind: str
+    version: str
+    incarnation: str
+    base: _Base
+    max_loras: int
+    adapters: tuple[Resident, ...]
+
+
+class TorchEngine:
+    """The torch reference engine at one URL."""
+
+    def __init__(self, url: str) -> None:
+        self._client = httpx.AsyncClient(base_url=url, timeout=_DESCRIBE_S, trust_env=False)
+        self._base_answer: tuple[str, Answer] | None = None  # incarnation, answer
+
+    async def __aenter__(self) -> Self:
+        """Return the engine."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drop connections."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Drop connections."""
+        await self._client.aclose()
+
+    async def describe(self) -> Description:
+        """Read what the engine holds now."""
+        response = await self._ask("GET", "/engine", within_s=_DESCRIBE_S)
+        try:
+            engine = msgspec.json.decode(response.content, type=_Engine)
+        except msgspec.MsgspecError as cause:
+            raise PermanentEngineError(
+                f"{self._client.base_url}/engine does not answer as vctl's engine: {cause}",
+                hint="is another program listening there?",
+            ) from cause
+        return Description(
+            kind=engine.kind,
+            version=engine.version,
+            incarnation=engine.incarnation,
+            base=engine.base.name,
+            max_adapters=engine.max_loras,
+            adapters=engine.adapters,
+        )
+
+    async def load(self, name: str, path: str) -> None:
+        """Load an adapter; one that is already there under this name and path is no error."""
+        try:
+            body = {"lora_name": name, "lora_path": path}
+            await self._ask("POST", "/v1/load_lora_adapter", body=body, within_s=_CHANGE_S)
+        except PermanentEngineError:
+            if not (await self.describe()).has(name, path):
+                raise
+
+    async def unload(self, name: str) -> None:
+        """Forget an adapter; one that is not there is no error."""
+        body = {"lora_name": name}
+        await self._ask(
+            "POST", "/v1/unload_lora_adapter", body=body, within_s=_CHANGE_S, missing_ok=True
+        )
+
+    async def probe(self, name: str) -> None:
+        """Prove that the adapter answers, from its own cache only, and otherwise than the base."""
+        found = finding(
+            first=await self._answer(name),
+            again=await self._answer(name),
+            fresh=await self._answer(name, salt=secrets.token_hex(16)),
+            base=await self._of_base(),
+        )
+        if found:
+            raise PermanentEngineError(f"{name}: {found}")
+
+    async def _of_base(self) -> Answer:
+        engine = await self.describe()
+        if not self._base_answer or self._base_answer[0] != engine.incarnation:
+            self._base_answer = (engine.incarnation, await self._answer(engine.base))
+        return self._base_answer[1]
+
+    async def _answer(self, model: str, *, salt: str = "") -> Answer:
+        body: dict[str, Any] = {
+            "model": model,
+            "prompt": _PROBE_PROMPT,
+            "max_tokens": _PROBE_TOKENS,
+            "temperature": 0,
+            "ignore_eos": True,
+            "logprobs": 1,
+        }
+        if salt:
+            body["cache_salt"] = salt
+        response = await self._ask("POST", "/v1/completions", body=body, within_s=_CHANGE_S)
+        logprobs = response.json()["choices"][0]["logprobs"]
+        return Answer(tuple(logprobs["tokens"]), tuple(logprobs["token_logprobs"]))
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: dict[str, Any] | None = None,
+        within_s: float,
+        missing_ok: bool = False,
+    ) -> httpx.Response:
+        try:
+            response = await self._client.request(method, path, json=body, timeout=within_s)
+        except httpx.HTTPError as cause:
+            raise TemporaryEngineError(
+                f"the engine at {self._client.base_url} does not answer: {cause or type(cause)}"
+            ) from cause
+        status = response.status_code
+        if status < _CLIENT_ERROR or (missing_ok and status == _GONE):
+            return response
+        said = f"{method} {path}: {status} {_message(response)}"
+        if status >= _SERVER_ERROR:
+            raise TemporaryEngineError(said)
+        raise PermanentEngineError(said)
+
+
+def _message(response: httpx.Response) -> str:
+    """Return the error's text, for a person to read; nothing is decided by it."""
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:200]

@@ -1,0 +1,54 @@
+"""Keeps looking at the engine, so that nobody else waits for it.
+
+A reconcile cycle must not hang on an engine that hangs: it uses the latest description, which this
+refreshes once a second and right after each change.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from vctl_agent.engines.port import Description, Engine
+from vctl_plans.errors import EngineError
+
+_PERIOD_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class EngineWatch:
+    """The engine's latest description.
+
+    Args:
+        engine: The engine.
+        wake: Called whenever the description has changed.
+    """
+
+    def __init__(self, engine: Engine, wake: Callable[[], None]) -> None:
+        self._engine = engine
+        self._wake = wake
+        self.latest: Description | None = None  # None while the engine does not answer
+        self.problem = "the engine was not asked yet"
+
+    async def run(self) -> None:
+        """Keep looking until cancelled."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(_PERIOD_S)
+
+    async def refresh(self) -> Description | None:
+        """Look now."""
+        try:
+            seen: Description | None = await self._engine.describe()
+            problem = ""
+        except EngineError as cause:
+            seen, problem = None, cause.message
+        if seen != self.latest or problem != self.problem:
+            if problem:
+                _log.warning("engine away", problem=problem)
+            elif seen and (not self.latest or self.latest.incarnation != seen.incarnation):
+                _log.info("engine found", kind=seen.kind, incarnation=seen.incarnation)
+            self.latest, self.problem = seen, problem
+            self._wake()
+        return seen

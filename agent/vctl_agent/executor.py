@@ -1,0 +1,132 @@
+"""Does the one thing that the node machine asked for: stage, load, probe or unload.
+
+After each call the engine is looked at again: its yes is not believed. Whether a failure is final
+is told by its type, and it is final only within the rollout that it happened in.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.port import Engine
+from vctl_agent.engines.watch import EngineWatch
+from vctl_agent.probed import Probed
+from vctl_plans.errors import (
+    ArtifactError,
+    MalformedWeights,
+    NotAllowed,
+    PermanentEngineError,
+    RootMismatch,
+    TemporaryEngineError,
+    VctlError,
+)
+from vctl_plans.node_machine import Action
+from vctl_plans.phase import NodePhase
+from vctl_plans.release import Release
+
+_PERMANENT = (RootMismatch, MalformedWeights, NotAllowed, PermanentEngineError)
+
+_log = structlog.get_logger(__name__)
+
+OnPhase = Callable[[NodePhase], None]
+
+
+class Stopped(ArtifactError):  # noqa: N818  it stops, nothing is wrong
+    """The agent is shutting down."""
+
+
+class Executor:
+    """Carries out actions on this node's disk and engine."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        watch: EngineWatch,
+        artifacts: ArtifactStore,
+        probed: Probed,
+        crashpoints: Crashpoints,
+    ) -> None:
+        self._engine = engine
+        self._watch = watch
+        self._artifacts = artifacts
+        self._probed = probed
+        self._crashpoints = crashpoints
+        self._changing = asyncio.Lock()  # an engine is asked for one change at a time
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Have a copy or a hash that runs in a thread end soon."""
+        self._stopping.set()
+
+    async def perform(self, action: Action, release: Release, on_phase: OnPhase) -> None:
+        """Do *action* for *release*.
+
+        Args:
+            action: What to do.
+            release: For which release.
+            on_phase: Told when the release enters a phase within the action.
+
+        Raises:
+            VctlError: It did not work; `is_permanent` tells whether trying again is vain.
+        """
+        name = release.engine_name
+        if action is Action.STAGE:
+            await self._stage(release, on_phase)
+        elif action is Action.LOAD:
+            await self._load(release, name)
+        elif action is Action.PROBE:
+            await self._probe(name)
+        elif action is Action.UNLOAD:
+            await self._unload(name)
+        _log.info("done", action=action.value, service=release.service, release=release.number)
+        self._crashpoints.passed(action.value)
+
+    async def _stage(self, release: Release, on_phase: OnPhase) -> None:
+        loop = asyncio.get_running_loop()
+        told = NodePhase.FETCHING
+
+        def progress(phase: NodePhase, _done: int, _size: int) -> None:
+            nonlocal told
+            if self._stopping.is_set():
+                raise Stopped("the agent is shutting down")
+            if phase is not told:
+                told = phase
+                loop.call_soon_threadsafe(on_phase, phase)
+
+        assert release.adapter is not None  # noqa: S101  only adapters are asked to be staged
+        await asyncio.to_thread(self._artifacts.stage, release.adapter, progress)
+
+    async def _load(self, release: Release, name: str) -> None:
+        assert release.adapter is not None  # noqa: S101
+        path = str(self._artifacts.path(release.adapter.root))
+        async with self._changing:
+            await self._engine.load(name, path)
+            seen = await self._watch.refresh()
+        if not seen or not seen.has(name, path):
+            raise TemporaryEngineError(f"the engine took {name} and does not list it")
+
+    async def _probe(self, name: str) -> None:
+        before = self._watch.latest
+        await self._engine.probe(name)
+        after = await self._watch.refresh()
+        if not before or not after or before.incarnation != after.incarnation:
+            raise TemporaryEngineError("the engine was restarted while it was probed")
+        self._probed.add(after.incarnation, name)
+
+    async def _unload(self, name: str) -> None:
+        async with self._changing:
+            await self._engine.unload(name)
+            seen = await self._watch.refresh()
+        if not seen or any(resident.name == name for resident in seen.adapters):
+            raise TemporaryEngineError(f"the engine was told to unload {name} and still lists it")
+        self._probed.discard(name)
+
+
+def is_permanent(error: VctlError) -> bool:
+    """Whether trying again is vain, by the error's type."""
+    return isinstance(error, _PERMANENT)

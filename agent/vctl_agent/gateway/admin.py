@@ -1,0 +1,69 @@
+"""The admin listener: /livez, /readyz, /metrics; apart from the clients' own listener."""
+
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from vctl_agent.gateway.answers import json_answer
+from vctl_agent.gateway.live import Live
+from vctl_agent.gateway.metrics import Metrics
+from vctl_agent.gateway.state import unready
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """What /readyz says."""
+
+    is_ready: bool
+    reason: str  # why not; empty when it is ready
+    routes: dict[str, int]  # service -> route revision acted on
+    not_ready: list[str]  # serving releases, as service/number, also while the answer is yes
+    is_connected: bool  # to etcd
+    last_contact_s: float
+    suspended: str  # why no new route is taken any more; empty: new routes are taken
+    unreadable: list[str]  # keys whose value was refused
+
+
+def readiness(live: Live, *, has_passthrough: bool, is_draining: bool) -> Readiness:
+    """Return whether requests should come here, and all that explains it."""
+    reason = "draining" if is_draining else live.obstacle(has_passthrough=has_passthrough)
+    known = live.acted.known
+    return Readiness(
+        is_ready=not reason,
+        reason=reason,
+        routes=known.route_revisions(),
+        not_ready=unready(known, live.targets),
+        is_connected=live.is_connected,
+        last_contact_s=round(live.last_contact_s(), 3),
+        suspended=live.suspended,
+        unreadable=[each.key for each in known.unreadable],
+    )
+
+
+class Admin:
+    """Answers probes and scrapes.
+
+    Args:
+        assess: Returns the present readiness.
+        metrics: What is scraped.
+    """
+
+    def __init__(self, assess: Callable[[], Readiness], metrics: Metrics) -> None:
+        self._assess = assess
+        self._metrics = metrics
+
+    def server(self) -> web.Server:
+        """Return the server for probes and scrapes."""
+        return web.Server(self.answer, access_log=None)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one probe or scrape."""
+        if request.path == "/livez":
+            return web.Response(text="alive\n")
+        if request.path == "/readyz":
+            found = self._assess()
+            return json_answer(found, status=200 if found.is_ready else 503)
+        if request.path == "/metrics":
+            kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            return web.Response(body=self._metrics.text(), headers=kind)
+        return web.Response(status=404, text="/livez /readyz /metrics\n")

@@ -1,0 +1,97 @@
+"""A client's request: what is read of it, and what the engine gets in its place.
+
+The body is split once at the top level; values that the gateway does not decide by keep their
+bytes. A name that stands twice counts once (the last): engine and gateway never see two models.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.state import Target
+from vctl_plans.routing import RELEASE_HEADER, SESSION_HEADER, Asked, session_key
+
+_DECIDING = ("messages", "prompt_cache_key", "user")
+_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request's fields, unread but for the model's name."""
+
+    model: str
+    fields: dict[str, msgspec.Raw]
+
+
+def read_call(body: bytes) -> Call:
+    """Return the call of a body.
+
+    Raises:
+        Refused: 400, not a JSON object with a model's name.
+    """
+    try:
+        body.decode()
+        fields = _decoder.decode(body)
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as cause:
+        message = f"the body is not a JSON object: {cause}"
+        raise Refused(400, message, code="invalid_json") from cause
+    return Call(_text(fields, "model", is_required=True), fields)
+
+
+def read_asked(call: Call, headers: Mapping[str, str], request_id: str) -> Asked:
+    """Return what of the request decides its release.
+
+    Raises:
+        Refused: 400, the release header is not a release's number.
+    """
+    deciding: dict[str, Any] = {}
+    if not headers.get(SESSION_HEADER):
+        deciding = {name: _value(call.fields, name) for name in _DECIDING if name in call.fields}
+    key = session_key(headers, deciding, request_id)
+    return Asked(key, _named_release(headers.get(RELEASE_HEADER, "")))
+
+
+def engine_body(call: Call, target: Target) -> bytes:
+    """Return the body for the engine: its own name of the model, and the cache salt.
+
+    Raises:
+        Refused: 400, the client's own salt is not text.
+    """
+    salt = target.salted(_text(call.fields, "cache_salt"))
+    replaced = {
+        "model": msgspec.Raw(_encoder.encode(target.model)),
+        "cache_salt": msgspec.Raw(_encoder.encode(salt)),
+    }
+    return _encoder.encode(call.fields | replaced)
+
+
+def _named_release(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 8 and int(text)):  # noqa: PLR2004
+        message = f"{RELEASE_HEADER} must be a release's number"
+        raise Refused(400, message, code="invalid_release", param=RELEASE_HEADER)
+    return int(text)
+
+
+def _text(fields: Mapping[str, msgspec.Raw], name: str, *, is_required: bool = False) -> str:
+    value = _value(fields, name)
+    if value is None and not is_required:
+        return ""
+    if not isinstance(value, str) or (is_required and not value):
+        raise Refused(400, f"{name} must be text", code="invalid_value", param=name)
+    return value
+
+
+def _value(fields: Mapping[str, msgspec.Raw], name: str) -> object:
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    try:
+        value: object = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError) as cause:
+        message = f"{name} cannot be read: {cause}"
+        raise Refused(400, message, code="invalid_json", param=name) from cause
+    return value

@@ -1,0 +1,137 @@
+"""What requests are decided by, now: replaced whole, in one step, by whoever learns more.
+
+The request path only reads. Whoever changes something here rings the bells: the agent link and
+the disk. What is *acknowledged* to the agent follows the disk: a gateway that has told that it acts
+on a rollback still acts on it after a crash with etcd away (invariant I6).
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from vctl_agent.gateway.state import (
+    Known,
+    ReleaseId,
+    Target,
+    applied,
+    is_behind,
+    targets,
+    unready,
+)
+from vctl_agent.local import AgentState
+from vctl_plans.errors import RestoredBackup
+from vctl_plans.store.port import Update
+
+
+class Acted(msgspec.Struct, frozen=True, kw_only=True):
+    """Known and agent together: what one event-loop step acts on."""
+
+    known: Known = Known()
+    agent: AgentState | None = None
+    cluster_id: int = 0  # etcd's, from which `known` is; 0 where unknown
+
+
+class Live:
+    """The present, and how long ago the store was last heard of.
+
+    Args:
+        acted: What an earlier run left on disk.
+        prefix: ``Keys.services``.
+        clock: Seconds, monotonic.
+        engine_url: Where the engine is while no agent has told.
+    """
+
+    def __init__(
+        self, acted: Acted, *, prefix: str, clock: Callable[[], float], engine_url: str = ""
+    ) -> None:
+        self.acted = acted
+        self.acknowledged = acted
+        self.targets: dict[ReleaseId, Target] = targets(acted.known, acted.agent)
+        self.suspended = ""  # why no update is taken any more; empty: updates are taken
+        self.bells: list[Callable[[], None]] = []
+        self._prefix = prefix
+        self._clock = clock
+        self._engine_url = engine_url
+        self._was_ready = False
+        self._contact: float | None = clock()  # when contact was lost; None: in contact now
+        self._latch()
+
+    @property
+    def engine_url(self) -> str:
+        """Where the engine is; empty while nobody has told."""
+        told = self.acted.agent.engine_url if self.acted.agent else ""
+        return (told or self._engine_url).rstrip("/")
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the store's watch is live."""
+        return self._contact is None
+
+    def last_contact_s(self) -> float:
+        """Return the seconds since the store's watch was live (or the start); 0 while it is."""
+        return 0.0 if self._contact is None else self._clock() - self._contact
+
+    def learn(self, update: Update, *, cluster_id: int = 0) -> None:
+        """Take an update of the store. A broken watch changes nothing that is served.
+
+        Raises:
+            RestoredBackup: The store is behind what was acted on; nothing was taken.
+        """
+        if not update.is_live:
+            self.lose_contact()
+            return
+        if is_behind(self.acted.known, update):
+            raise RestoredBackup(
+                f"the store is at revision {update.revision}, behind {self.acted.known.newest},"
+                " which this gateway has acted on"
+            )
+        known = applied(self.acted.known, update, self._prefix)
+        self._contact = None
+        self._act(Acted(known=known, agent=self.acted.agent, cluster_id=cluster_id))
+
+    def lose_contact(self) -> None:
+        """Go on with the last that is known."""
+        if self._contact is None:
+            self._contact = self._clock()
+            self._ring()
+
+    def suspend(self, reason: str) -> None:
+        """Take no more updates: the store is not the one that was known."""
+        self.suspended = reason
+        self.lose_contact()
+
+    def accept(self, agent: AgentState) -> None:
+        """Take the agent's word; it stays in force until the agent's next, also when it is gone."""
+        self._act(msgspec.structs.replace(self.acted, agent=agent))
+
+    def acknowledge(self, acted: Acted) -> None:
+        """Let the agent know that *acted* is acted on, for good."""
+        self.acknowledged = acted
+        self._ring()
+
+    def obstacle(self, *, has_passthrough: bool = False) -> str:
+        """Return why the gateway is not ready, or nothing.
+
+        Latches: once all that is routed was ready, only a node that can serve nothing is not.
+        """
+        known = self.acted.known
+        if not known.serving():
+            return "" if has_passthrough and self.engine_url else "nothing is routed"
+        missing = ", ".join(unready(known, self.targets))
+        if missing and not self._was_ready:
+            return f"not ready here: {missing}"
+        return "" if self.targets else f"nothing routed can be served here: {missing}"
+
+    def _act(self, acted: Acted) -> None:
+        self.acted = acted
+        self.targets = targets(acted.known, acted.agent)
+        self._latch()
+        self._ring()
+
+    def _latch(self) -> None:
+        if not self.obstacle():
+            self._was_ready = True
+
+    def _ring(self) -> None:
+        for bell in self.bells:
+            bell()

@@ -1,0 +1,227 @@
+"""``vctl-gateway``: settings, wiring, signals.
+
+The order of the start: what is on disk serves first, then the agent can reach us, then clients, and
+etcd last, since it may be away. The order of the end: readiness says no, requests finish (up to the
+grace time), clients' connections close, and the agent hears the counts until the last one is 0.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from vctl_agent.gateway.admin import Admin, Readiness, readiness
+from vctl_agent.gateway.agentlink import AgentLink, listening_socket
+from vctl_agent.gateway.inflight import References
+from vctl_agent.gateway.live import Live
+from vctl_agent.gateway.log import configure
+from vctl_agent.gateway.metrics import Metrics
+from vctl_agent.gateway.persist import Saver, load, write_atomically
+from vctl_agent.gateway.proxy import Proxy
+from vctl_agent.gateway.settings import Address, Settings, read_settings
+from vctl_agent.gateway.upstream import Upstream
+from vctl_agent.gateway.watch import OpenStore, Source, follow
+from vctl_agent.local import GatewayState
+from vctl_plans.errors import SettingsError, VctlError
+from vctl_plans.keys import Keys
+from vctl_plans.store.guard import Fingerprint
+from vctl_plans.store.settings import StoreSettings
+
+_RESTART_S = 1.0
+_CLOSE_S = 1.0
+_BACKLOG = 1024
+_USAGE, _BUG = 2, 70
+_log = structlog.get_logger()
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where the gateway listens, with the ports that port 0 became."""
+
+    clients: str
+    admin: str
+
+
+class Gateway:
+    """A gateway's parts, wired."""
+
+    def __init__(self, settings: Settings, open_store: OpenStore) -> None:
+        self._settings = settings
+        self._open_store = open_store
+        self._boot_id = uuid.uuid4().hex
+        self._prefix = Keys(settings.fleet, settings.prefix).services
+        self.live = Live(
+            load(settings.state, settings.fleet),
+            prefix=self._prefix,
+            clock=time.monotonic,
+            engine_url=settings.engine,
+        )
+        self.link = AgentLink(self.state, self.live.accept)
+        self.live.bells.append(self.link.ring)
+        self.references = References(self.link.ring)
+        self._metrics = Metrics(self.live, self.references)
+        self._saver = Saver(self.live, settings.state, settings.fleet)
+
+    def state(self) -> GatewayState:
+        """Return what the agent is told."""
+        acted = self.live.acknowledged
+        return GatewayState(
+            boot_id=self._boot_id,
+            routes=acted.known.route_revisions(),
+            in_flight=self.references.listing(),
+            is_connected=self.live.is_connected,
+            accepted=acted.agent.ready if acted.agent else (),
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Addresses]:
+        """Serve inside the block; on leaving it, drain and stop."""
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            await self.link.start(listening_socket(settings.socket))
+            stack.push_async_callback(self.link.close)
+            upstream = Upstream(settings.engine_timeout_s)
+            stack.push_async_callback(upstream.close)
+            proxy = Proxy(
+                self.live,
+                self.references,
+                upstream,
+                self._metrics,
+                max_body_bytes=settings.max_body_bytes,
+                has_passthrough=settings.has_passthrough,
+                has_access_log=settings.has_access_log,
+            )
+            for name, run in (("saver", self._saver.run), ("watch", self._watch)):
+                task = asyncio.create_task(_kept_running(name, run))
+                stack.push_async_callback(_cancelled, task)
+            admin = Admin(lambda: self._readiness(proxy), self._metrics)
+            admin_at = await stack.enter_async_context(_listening(admin.server(), settings.admin))
+            _announce(settings.admin_port_file, admin_at)
+            stack.push_async_callback(self._saver.save)
+            clients_at = await stack.enter_async_context(
+                _listening(proxy.server(), settings.listen, lambda: self._drained(proxy))
+            )
+            _announce(settings.port_file, clients_at)
+            _log.info("gateway serves", clients=clients_at, admin=admin_at, boot_id=self._boot_id)
+            yield Addresses(clients_at, admin_at)
+
+    async def _watch(self) -> None:
+        await follow(self.live, self._open_store, self._prefix)
+
+    def _readiness(self, proxy: Proxy) -> Readiness:
+        return readiness(
+            self.live,
+            has_passthrough=self._settings.has_passthrough,
+            is_draining=proxy.is_draining,
+        )
+
+    async def _drained(self, proxy: Proxy) -> None:
+        """Return when no request is open, or the grace time has passed."""
+        proxy.is_draining = True
+        _log.info("draining", open=proxy.open, grace_s=self._settings.grace_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.grace_s):
+                await proxy.idle.wait()
+        _log.info("drained", cut=proxy.open)
+
+
+@contextlib.asynccontextmanager
+async def _listening(
+    server: web.Server, address: Address, drained: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[str]:
+    """Listen inside the block; on leaving it accept nothing more, await *drained*, hang up."""
+    runner = web.ServerRunner(server, shutdown_timeout=_CLOSE_S)
+    await runner.setup()
+    site = web.TCPSite(runner, address.host, address.port, backlog=_BACKLOG)
+    try:
+        await site.start()
+    except OSError as cause:
+        await runner.cleanup()
+        where = f"{address.host}:{address.port}"
+        raise VctlError(f"cannot listen on {where}: {cause}") from cause
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    finally:
+        await site.stop()
+        try:
+            if drained is not None:
+                await drained()
+        finally:
+            await runner.cleanup()
+
+
+async def _kept_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run a background task; one that dies of a bug is started again, and requests never notice."""
+    while True:
+        try:
+            return await run()
+        except Exception:  # noqa: BLE001  the top of a cycle
+            _log.exception("background task failed, starting it again", task=name)
+            await asyncio.sleep(_RESTART_S)
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _announce(path: Path | None, address: str) -> None:
+    if path is not None:
+        write_atomically(path, f"{address}\n".encode())
+
+
+async def serve(settings: Settings, open_store: OpenStore) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal cuts the drain short."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    main_task = asyncio.current_task()
+
+    def on_signal() -> None:
+        if stop.is_set() and main_task is not None:
+            main_task.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    async with Gateway(settings, open_store).running():
+        await stop.wait()
+
+
+def main() -> int:
+    """Run ``vctl-gateway``; return its exit code."""
+    try:
+        settings = read_settings(sys.argv[1:], os.environ)
+    except SettingsError as cause:
+        lines = [f"vctl-gateway: {problem}" for problem in cause.problems]
+        sys.stderr.write("\n".join([*lines, cause.hint, ""]))
+        return _USAGE
+    configure(fleet=settings.fleet, node=settings.node)
+    try:
+        settings.state.mkdir(parents=True, exist_ok=True)
+        asyncio.run(serve(settings, _etcd(settings.store)))
+    except (VctlError, OSError) as cause:
+        _log.error("gateway cannot serve", error=str(cause), hint=getattr(cause, "hint", ""))
+        return 1
+    except asyncio.CancelledError:
+        _log.warning("drain cut short by a second signal")
+    return 0
+
+
+def _etcd(settings: StoreSettings) -> OpenStore:
+    def open_etcd(known: Fingerprint) -> Source:
+        # Here, since it takes 150 ms (gRPC), which requests need not wait for.
+        from vctl_plans.store.etcd import EtcdStore  # noqa: PLC0415
+
+        store = EtcdStore(settings, known=known)
+        return Source(store, lambda: store.fingerprint.cluster_id)
+
+    return open_etcd

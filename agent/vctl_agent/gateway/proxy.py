@@ -1,0 +1,260 @@
+"""The path of every request: read, choose, take a reference, check, ask the engine, relay.
+
+The order of the middle two is the rule that keeps releases from being unloaded under a request: the
+reference is taken first and the release checked after, and whoever takes a release out of the ready
+set looks at the count after that. One of the two sees the other.
+"""
+
+import asyncio
+import time
+
+import msgspec
+import structlog
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpProcessingError, RawRequestMessage
+
+from vctl_agent.gateway import answers, headers
+from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
+from vctl_agent.gateway.inflight import References
+from vctl_agent.gateway.live import Live
+from vctl_agent.gateway.metrics import Metrics
+from vctl_agent.gateway.rewrite import ModelName
+from vctl_agent.gateway.state import RouteAt
+from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
+from vctl_plans.routing import RELEASE_HEADER, Refusal, choose
+
+FORWARDED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+"""What of an engine can be reached; everything else, its administration above all, is 404."""
+
+CLIENT_GONE = 499
+"""nginx's status for a client that went away; nobody is sent it."""
+
+ENGINE_BROKE = 502
+"""Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
+
+PASSED_THROUGH = "(passed through)"
+"""The label of models that are no service; no service can have this name."""
+
+_log = structlog.get_logger()
+
+
+class Passage(msgspec.Struct):
+    """What is noted of one request: enough to find it again, nothing of what it says."""
+
+    request_id: str
+    started_s: float
+    service: str = ""
+    release: int = 0
+    route: int = 0
+    status: int = CLIENT_GONE
+
+
+class Proxy:
+    """Answers clients.
+
+    Args:
+        live: What requests are decided by.
+        references: Who holds what.
+        upstream: The engine.
+        metrics: Where ends are counted.
+        max_body_bytes: The largest body that is read.
+        has_passthrough: Whether models that are no service are passed on unchanged.
+        has_access_log: Whether a line is logged for each request.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        references: References,
+        upstream: Upstream,
+        metrics: Metrics,
+        *,
+        max_body_bytes: int,
+        has_passthrough: bool = False,
+        has_access_log: bool = True,
+    ) -> None:
+        self.open = 0  # requests that have not ended, of any kind
+        self.idle = asyncio.Event()  # set while none is open
+        self.idle.set()
+        self.is_draining = False  # answers close their connections
+        self._live = live
+        self._references = references
+        self._upstream = upstream
+        self._metrics = metrics
+        self._max_body_bytes = max_body_bytes
+        self._has_passthrough = has_passthrough
+        self._has_access_log = has_access_log
+
+    def server(self) -> web.Server:
+        """Return the server for clients; a client that goes away cancels its request's task."""
+        loop = asyncio.get_running_loop()
+
+        def make_request(
+            message: RawRequestMessage,
+            payload: StreamReader,
+            protocol: web.RequestHandler,
+            writer: AbstractStreamWriter,
+            task: "asyncio.Task[None]",
+        ) -> web.BaseRequest:
+            return web.BaseRequest(
+                message, payload, protocol, writer, task, loop, client_max_size=self._max_body_bytes
+            )
+
+        return web.Server(
+            self.answer, request_factory=make_request, handler_cancellation=True, access_log=None
+        )
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, count it, and note how it ended, whatever the end."""
+        passage = Passage(headers.request_id(request.headers), time.monotonic())
+        self.open += 1
+        self.idle.clear()
+        try:
+            return await self._dispatch(request, passage)
+        except Refused as refused:
+            return self._stamped(refused.answer(), passage)
+        except EngineBroke as cause:
+            passage.status = ENGINE_BROKE
+            _log.warning("engine broke off", request_id=passage.request_id, error=str(cause))
+            return _cut(request)
+        except ConnectionError:
+            passage.status = CLIENT_GONE
+            return _cut(request)
+        except Exception:  # noqa: BLE001  a bug costs one request, not its connection
+            _log.exception("request failed by a bug", request_id=passage.request_id)
+            failed = Refused(500, "the gateway failed", code="internal_error")
+            return self._stamped(failed.answer(), passage)
+        finally:
+            self._leave(passage)
+
+    async def _dispatch(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
+        path = request.path
+        if path in FORWARDED:
+            _check_method(request, "POST")
+            return await self._serve(request, passage)
+        if path == "/v1/models":
+            _check_method(request, "GET")
+            routes = self._live.acted.known.routes
+            listed = answers.models(name for name, at in routes.items() if at.route.serving)
+            return self._stamped(listed, passage)
+        if path == "/health":
+            return self._stamped(web.Response(), passage)
+        raise Refused(404, f"there is no {path} here", code="not_found")
+
+    async def _serve(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
+        body = await self._read_body(request)
+        call = read_call(body)
+        at = self._live.acted.known.routes.get(call.model)
+        if at is not None:
+            return await self._serve_managed(request, passage, call, at)
+        if not self._is_passed_through(call.model):
+            message = f"there is no model {call.model!r} here"
+            raise Refused(404, message, code="model_not_found", param="model")
+        passage.service = PASSED_THROUGH
+        return await self._ask(request, passage, body, None)
+
+    async def _serve_managed(
+        self, request: web.BaseRequest, passage: Passage, call: Call, at: RouteAt
+    ) -> web.StreamResponse:
+        """Serve a service's request by the release chosen for it, or refuse; never by another."""
+        passage.service, passage.route = call.model, at.revision
+        choice = choose(at.route, read_asked(call, request.headers, passage.request_id))
+        if isinstance(choice, Refusal):
+            raise Refused(choice.status, choice.reason, code="release_not_served")
+        passage.release = choice.release
+        release_id = (call.model, choice.release)
+        with self._references.hold(release_id):
+            target = self._live.targets.get(release_id)
+            if target is None:
+                message = f"release {choice.release} of {call.model} is not ready on this node"
+                raise Refused(503, message, code="release_not_ready")
+            name = ModelName(target.model, call.model)
+            return await self._ask(request, passage, engine_body(call, target), name)
+
+    async def _ask(
+        self, request: web.BaseRequest, passage: Passage, body: bytes, name: ModelName | None
+    ) -> web.StreamResponse:
+        base = self._live.engine_url
+        if not base:
+            raise Refused(503, "no engine is known yet", code="engine_unavailable")
+        answer = await self._upstream.ask(
+            base + request.rel_url.raw_path_qs,
+            body,
+            headers.for_engine(request.headers, passage.request_id),
+        )
+        try:
+            return await relay(
+                answer, request, name=name, stamp=lambda response: self._stamp(response, passage)
+            )
+        finally:
+            answer.close()
+
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        too_large = Refused(
+            413, f"the body is larger than {self._max_body_bytes} bytes", code="body_too_large"
+        )
+        if (request.content_length or 0) > self._max_body_bytes:
+            raise too_large
+        if request.headers.get("expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # as aiohttp does: the answer itself has not begun
+        try:
+            return await request.read()
+        except web.HTTPRequestEntityTooLarge as cause:
+            raise too_large from cause
+        except (web.RequestPayloadError, HttpProcessingError) as cause:
+            message = f"the body cannot be read: {cause}"
+            raise Refused(400, message, code="invalid_body") from cause
+
+    def _is_passed_through(self, model: str) -> bool:
+        """Whether *model* is nobody's: not even the engine's own name of a release."""
+        if not self._has_passthrough:
+            return False
+        acted = self._live.acted
+        engine_names = {ready.model for ready in acted.agent.ready} if acted.agent else set()
+        return model not in engine_names and model.partition("@")[0] not in acted.known.routes
+
+    def _stamp(self, response: web.StreamResponse, passage: Passage) -> None:
+        passage.status = response.status
+        response.headers[headers.REQUEST_ID_HEADER] = passage.request_id
+        if passage.route:
+            response.headers[headers.ROUTE_HEADER] = str(passage.route)
+        if passage.release:
+            response.headers[RELEASE_HEADER] = str(passage.release)
+        if self.is_draining:
+            response.force_close()
+
+    def _stamped(self, response: web.StreamResponse, passage: Passage) -> web.StreamResponse:
+        self._stamp(response, passage)
+        return response
+
+    def _leave(self, passage: Passage) -> None:
+        self.open -= 1
+        if not self.open:
+            self.idle.set()
+        seconds = time.monotonic() - passage.started_s
+        self._metrics.count(passage.service, passage.release, passage.status, seconds)
+        if self._has_access_log:
+            _log.info(
+                "request",
+                request_id=passage.request_id,
+                service=passage.service,
+                release=passage.release,
+                route=passage.route,
+                status=passage.status,
+                ms=round(seconds * 1000, 2),
+            )
+
+
+def _check_method(request: web.BaseRequest, method: str) -> None:
+    if request.method != method:
+        raise Refused(405, f"{request.path} takes {method}", code="method_not_allowed")
+
+
+def _cut(request: web.BaseRequest) -> web.StreamResponse:
+    """Break the client's connection; the response is for aiohttp alone, nobody is sent it."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()

@@ -1,0 +1,195 @@
+"""What the gateway knows, and what follows from it: pure values in, pure values out.
+
+Routes and releases (from etcd) and the agent's word of what is ready come together here, and
+nothing else. A release is a target only when release and agent agree on its digest.
+
+The hard decision: an update is read as a whole, never as events, and a value that cannot be read
+keeps the last good one of its own key. So one service's bad write never touches another's.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from vctl_agent.local import AgentState, ReadyRelease
+from vctl_plans.codec import decode
+from vctl_plans.errors import VctlError
+from vctl_plans.phase import Component
+from vctl_plans.release import Release
+from vctl_plans.route import Route
+from vctl_plans.routing import cache_salt
+from vctl_plans.store.port import KeyValue, Update
+
+TENANT = "default"
+"""The tenant of every service, until services name their own."""
+
+ReleaseId = tuple[str, int]
+"""Service and number."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_RELEASE = re.compile(r"releases/[0-9]{8}", re.ASCII)
+
+
+class RouteAt(msgspec.Struct, frozen=True):
+    """A route and its route revision."""
+
+    revision: int
+    route: Route
+
+
+class ReleaseAt(msgspec.Struct, frozen=True):
+    """A release and the revision at which it was written; 0: read from disk."""
+
+    revision: int
+    release: Release
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A value that was refused; what was known under its key before stays."""
+
+    key: str
+    revision: int
+    problem: str
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """Routes and releases, as of one revision of the store."""
+
+    revision: int = 0
+    routes: dict[str, RouteAt] = {}
+    releases: dict[ReleaseId, ReleaseAt] = {}
+    unreadable: tuple[Unreadable, ...] = ()
+
+    @property
+    def newest(self) -> int:
+        """The highest revision seen; a store that is behind it was restored from a backup."""
+        return max((self.revision, *(at.revision for at in self.routes.values())))
+
+    def route_revisions(self) -> dict[str, int]:
+        """Return each service's route revision."""
+        return {service: at.revision for service, at in self.routes.items()}
+
+    def serving(self) -> list[ReleaseId]:
+        """Return every release that a request may get, in order."""
+        return [(s, n) for s in sorted(self.routes) for n in sorted(self.routes[s].route.serving)]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A release that this node's engine may be handed requests for."""
+
+    service: str
+    number: int
+    model: str  # the name to ask the engine for
+    weights_root: str
+    adapter_root: str
+    salt: str  # the cache salt of a request that brings none of its own
+
+    def salted(self, client_salt: str) -> str:
+        """Return the cache salt of a request that brings *client_salt*."""
+        if not client_salt:
+            return self.salt
+        return cache_salt(
+            tenant=TENANT,
+            weights_root=self.weights_root,
+            adapter_root=self.adapter_root,
+            client_salt=client_salt,
+        )
+
+
+def applied(known: Known, update: Update, prefix: str) -> Known:
+    """Return what is known after *update*, the whole state under *prefix* (``Keys.services``).
+
+    Values whose revision is the one already known are not read again.
+    """
+    routes: dict[str, RouteAt] = {}
+    releases: dict[ReleaseId, ReleaseAt] = {}
+    unreadable: list[Unreadable] = []
+    for key, entry in update.entries.items():
+        service, _, rest = key.removeprefix(prefix).partition("/")
+        try:
+            if rest == "route":
+                _keep(routes, service, known.routes.get(service))
+                routes[service] = _route(entry, service, known)
+            elif _RELEASE.fullmatch(rest):
+                release_id = (service, int(rest.removeprefix("releases/")))
+                _keep(releases, release_id, known.releases.get(release_id))
+                releases[release_id] = _release(entry, release_id, known)
+        except VctlError as cause:
+            unreadable.append(Unreadable(key, entry.mod_revision, str(cause)))
+    return Known(
+        revision=update.revision, routes=routes, releases=releases, unreadable=tuple(unreadable)
+    )
+
+
+def _keep(found: dict[K, V], name: K, last_good: V | None) -> None:
+    """Put *last_good* in place first, so that a value that cannot be read leaves it standing."""
+    if last_good is not None:
+        found[name] = last_good
+
+
+def _route(entry: KeyValue, service: str, known: Known) -> RouteAt:
+    before = known.routes.get(service)
+    if before is not None and before.revision == entry.mod_revision:
+        return before
+    route = decode(entry.value, Route, key=entry.key)
+    if route.service != service:
+        raise VctlError(f"the route at {entry.key} is of service {route.service!r}")
+    return RouteAt(entry.mod_revision, route)
+
+
+def _release(entry: KeyValue, release_id: ReleaseId, known: Known) -> ReleaseAt:
+    before = known.releases.get(release_id)
+    if before is not None and before.revision == entry.mod_revision:
+        return before
+    release = decode(entry.value, Release, key=entry.key)
+    if (release.service, release.number) != release_id:
+        raise VctlError(f"the release at {entry.key} is {release.service!r} {release.number}")
+    return ReleaseAt(entry.mod_revision, release)
+
+
+def newly_unreadable(before: Known, after: Known) -> list[Unreadable]:
+    """Return what *after* could not read and has not been said of *before*."""
+    said = set(before.unreadable)
+    return [each for each in after.unreadable if each not in said]
+
+
+def targets(known: Known, agent: AgentState | None) -> dict[ReleaseId, Target]:
+    """Return the releases that are routed and ready here, under the digest that was released."""
+    ready = {(r.service, r.number): r for r in agent.ready} if agent else {}
+    found = {}
+    for release_id in known.serving():
+        at, here = known.releases.get(release_id), ready.get(release_id)
+        if at and here and at.release.digest and at.release.digest == here.digest:
+            found[release_id] = _target(at.release, here)
+    return found
+
+
+def _target(release: Release, ready: ReadyRelease) -> Target:
+    roots = {name: artifact.root for name, artifact in release.components.items()}
+    weights, adapter = roots.get(Component.WEIGHTS, ""), roots.get(Component.ADAPTER, "")
+    return Target(
+        service=release.service,
+        number=release.number,
+        model=ready.model,
+        weights_root=weights,
+        adapter_root=adapter,
+        salt=cache_salt(tenant=TENANT, weights_root=weights, adapter_root=adapter, client_salt=""),
+    )
+
+
+def unready(known: Known, found: Mapping[ReleaseId, Target]) -> list[str]:
+    """Return the serving releases that are not ready here, as ``service/number``."""
+    return [
+        f"{service}/{number}"
+        for service, number in known.serving()
+        if (service, number) not in found
+    ]
+
+
+def is_behind(known: Known, update: Update) -> bool:
+    """Whether the store is behind what was already acted on: it was restored from a backup."""
+    return update.revision < known.newest

@@ -1,0 +1,82 @@
+"""Follow routes and releases in the store, for ever.
+
+The gateway watches by itself, so that a dead agent does not cut it off. Whatever happens to the
+store, the last route stays; only a store that was restored from a backup ends the watch for good,
+because following it could put traffic back on a revoked release.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from vctl_agent.gateway.live import Live
+from vctl_agent.gateway.state import newly_unreadable
+from vctl_plans.errors import RestoredBackup, StoreError
+from vctl_plans.store.guard import Fingerprint
+from vctl_plans.store.port import Store
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A store, and a way to ask which cluster it is on."""
+
+    store: Store
+    cluster_id: Callable[[], int]  # 0: not known yet
+
+
+OpenStore = Callable[[Fingerprint], Source]
+"""Opens the store; it must notice when it is not the cluster of the fingerprint, or behind it."""
+
+FIRST_RETRY_S = 0.2
+MAX_RETRY_S = 15.0
+_log = structlog.get_logger()
+
+
+async def follow(live: Live, open_store: OpenStore, prefix: str) -> None:
+    """Keep *live* up to date with *prefix*; return only when the store is a restored backup.
+
+    One store for the whole life of the process: a new one would take any cluster for the right one.
+    """
+    newest = live.acted.known.newest
+    source = open_store(Fingerprint(cluster_id=live.acted.cluster_id, revision=newest))
+    retry_s = FIRST_RETRY_S
+    try:
+        while True:
+            before = live.acted.known.revision
+            try:
+                await _follow_once(live, source, prefix)
+            except RestoredBackup as cause:
+                live.suspend(cause.message)
+                _log.error("store was restored, keeping the last route", error=cause.message)
+                return
+            except StoreError as cause:
+                _log.warning("store denies the watch, keeping the last route", error=cause.message)
+            live.lose_contact()
+            retry_s = FIRST_RETRY_S if live.acted.known.revision > before else retry_s * 2
+            await asyncio.sleep(min(retry_s, MAX_RETRY_S) * random.uniform(0.5, 1.0))  # noqa: S311
+    finally:
+        await source.store.close()
+
+
+async def _follow_once(live: Live, source: Source, prefix: str) -> None:
+    async for update in source.store.watch(prefix):
+        was_connected, before = live.is_connected, live.acted.known
+        live.learn(update, cluster_id=source.cluster_id())
+        if live.is_connected != was_connected:
+            _log.info("store in contact" if live.is_connected else "store out of contact")
+        for each in newly_unreadable(before, live.acted.known):
+            _log.error(
+                "value unreadable, the last good one stays",
+                key=each.key,
+                revision=each.revision,
+                error=each.problem,
+            )
+        _log_moved(before.route_revisions(), live.acted.known.route_revisions())
+
+
+def _log_moved(before: dict[str, int], after: dict[str, int]) -> None:
+    for service in sorted(before.keys() | after.keys()):
+        if before.get(service) != after.get(service):
+            _log.info("route acted on", service=service, route=after.get(service, 0))

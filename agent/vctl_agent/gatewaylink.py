@@ -1,0 +1,98 @@
+"""The agent's end of the Unix socket to its gateway.
+
+Each side repeats its whole state, so the link holds no queue: it sends the newest, and keeps the
+newest that it got. After a break it connects again for ever.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from vctl_agent.local import (
+    HEARTBEAT_S,
+    MAX_LINE_BYTES,
+    AgentState,
+    GatewayState,
+    from_line,
+    to_line,
+)
+
+_SILENT_S = 5 * HEARTBEAT_S
+_RETRY_S = 0.2
+
+_log = structlog.get_logger(__name__)
+
+
+class GatewayLink:
+    """What the gateway last said, and what it is told.
+
+    Args:
+        socket: Path of the gateway's socket.
+        wake: Called whenever what the gateway says has changed.
+    """
+
+    def __init__(self, socket: str, wake: Callable[[], None]) -> None:
+        self._socket = socket
+        self._wake = wake
+        self._told: AgentState | None = None
+        self._to_tell = asyncio.Event()
+        self.heard: GatewayState | None = None  # None while the gateway is away
+
+    def tell(self, state: AgentState) -> None:
+        """Have the gateway act on *state*, now and after every reconnection."""
+        if state != self._told:
+            self._told = state
+            self._to_tell.set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the gateway has confirmed that it acts on what it was told last."""
+        return bool(self.heard and self._told and self.heard.accepted == self._told.ready)
+
+    async def run(self) -> None:
+        """Keep the link until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_SILENT_S):
+                    reader, writer = await asyncio.open_unix_connection(
+                        self._socket, limit=MAX_LINE_BYTES
+                    )
+                _log.info("gateway connected")
+                await self._talk(reader, writer)
+            except (OSError, TimeoutError, msgspec.MsgspecError, ValueError) as cause:
+                if self.heard:
+                    _log.warning("gateway link broke", cause=str(cause) or type(cause).__name__)
+            if self.heard:
+                self.heard = None
+                self._wake()
+            await asyncio.sleep(_RETRY_S)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._to_tell.set()
+        telling = asyncio.create_task(self._tell_all(writer))
+        try:
+            while True:
+                async with asyncio.timeout(_SILENT_S):
+                    line = await reader.readline()
+                if not line:
+                    return
+                message = from_line(line)
+                if isinstance(message, GatewayState) and message != self.heard:
+                    self.heard = message
+                    self._wake()
+        finally:
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await telling
+            writer.close()
+
+    async def _tell_all(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await self._to_tell.wait()
+            self._to_tell.clear()
+            if self._told:
+                writer.write(to_line(self._told))
+                await writer.drain()

@@ -1,0 +1,55 @@
+"""Which adapters were probed, by engine incarnation: kept on disk for the next agent process.
+
+It is a fact about one run of the engine's process: an adapter's name is its content, and neither
+changes under it. Another incarnation makes the file void.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+class _Record(msgspec.Struct):
+    incarnation: str = ""
+    names: list[str] = []
+
+
+class Probed:
+    """The adapters that have passed their probe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._record = _Record()
+
+    def open(self) -> None:
+        """Read what an earlier process noted; what cannot be read counts as nothing."""
+        try:
+            self._record = msgspec.json.decode(self._path.read_bytes(), type=_Record)
+        except (OSError, msgspec.MsgspecError):
+            self._record = _Record()
+
+    def has(self, incarnation: str, name: str) -> bool:
+        """Whether *name* was probed in this run of the engine."""
+        return self._record.incarnation == incarnation and name in self._record.names
+
+    def add(self, incarnation: str, name: str) -> None:
+        """Note that *name* was probed; on disk when this returns."""
+        if self._record.incarnation != incarnation:
+            self._record = _Record(incarnation)
+        self._record.names = sorted({*self._record.names, name})
+        self._save()
+
+    def discard(self, name: str) -> None:
+        """Forget *name*, which was unloaded."""
+        if name in self._record.names:
+            self._record.names.remove(name)
+            self._save()
+
+    def _save(self) -> None:
+        temporary = self._path.with_suffix(".new")
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.encode(self._record))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)

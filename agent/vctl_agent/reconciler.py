@@ -1,0 +1,298 @@
+"""One node, level-triggered: compare what is wanted with what is there, and do the next thing.
+
+A cycle reads the latest of everything (the fleet's wishes, the engine, the gateway), lets
+`node_machine.assess` judge each release, starts what is to be done, tells the gateway what it may
+serve, and makes the report. It waits for nothing, so neither a slow engine nor a long copy delays
+the word that a route was seen. At most one action a release runs at a time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.engines.port import Description
+from vctl_agent.engines.watch import EngineWatch
+from vctl_agent.executor import Executor, is_permanent
+from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.local import AgentState, ReadyRelease
+from vctl_agent.probed import Probed
+from vctl_plans.errors import VctlError
+from vctl_plans.node import NodeReport, ReleaseReport
+from vctl_plans.node_machine import Action, Facts, Failure, Verdict, assess
+from vctl_plans.phase import NodePhase
+from vctl_plans.release import Release
+from vctl_plans.rollout import wanted
+from vctl_plans.snapshot import Fleet, Service
+
+_FIRST_RETRY_S = 1.0
+_LONGEST_RETRY_S = 30.0
+_LONGEST_SLEEP_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+Key = tuple[str, int]
+"""A service and a release's number."""
+
+
+class _Tried(msgspec.Struct, frozen=True):
+    """A try that failed, within one rollout."""
+
+    rollout: str
+    reason: str
+    is_permanent: bool
+    phase: NodePhase
+    retry_at: float  # monotonic
+    attempts: int
+
+
+class Reconciler:
+    """Brings this node to what the fleet wants of it.
+
+    Args:
+        node: The node's name.
+        boot_id: This run of the agent.
+        engine_url: Where the gateway finds the engine.
+        engine: The engine's latest description.
+        artifacts: The node's artifacts.
+        probed: What was probed.
+        executor: Does things.
+        on_report: Given every report that differs from the one before.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        boot_id: str,
+        engine_url: str,
+        engine: EngineWatch,
+        artifacts: ArtifactStore,
+        probed: Probed,
+        executor: Executor,
+        on_report: Callable[[NodeReport], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._node = node
+        self._boot_id = boot_id
+        self._engine_url = engine_url
+        self._engine = engine
+        self._artifacts = artifacts
+        self._probed = probed
+        self._executor = executor
+        self._on_report = on_report
+        self._clock = clock
+        self._wakened = asyncio.Event()
+        self._fleet: Fleet | None = None
+        self._doing: dict[Key, NodePhase] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tried: dict[Key, _Tried] = {}
+        self._drain_began: dict[Key, float] = {}
+        self._report: NodeReport | None = None
+
+    def wake(self) -> None:
+        """Have another cycle run soon."""
+        self._wakened.set()
+
+    def want(self, fleet: Fleet) -> None:
+        """Take the fleet's newest wishes."""
+        self._fleet = fleet
+        self.wake()
+
+    async def run(self, link: GatewayLink) -> None:
+        """Run cycles until cancelled; then stop what is being done."""
+        try:
+            while True:
+                sleep_s = self.cycle(link)
+                try:
+                    async with asyncio.timeout(sleep_s):
+                        await self._wakened.wait()
+                except TimeoutError:
+                    pass
+                self._wakened.clear()
+        finally:
+            self._executor.stop()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cycle(self, link: GatewayLink) -> float:
+        """Look, judge, start what is to be done, tell, report; return seconds to the next look."""
+        if self._fleet is None:
+            return _LONGEST_SLEEP_S
+        engine = self._engine.latest
+        verdicts: list[tuple[Service, Release, Verdict]] = []
+        for service in self._fleet.services.values():
+            for release in self._of_interest(service, engine):
+                facts = self._facts(service, release, engine, link)
+                verdict = self._judge(service, release, facts, engine)
+                verdicts.append((service, release, verdict))
+        if engine:
+            link.tell(self._agent_state(verdicts))
+        self._make_report(verdicts, engine, link)
+        waits = [v.wake_s for _, _, v in verdicts if v.wake_s is not None]
+        return max(0.05, min([*waits, _LONGEST_SLEEP_S]))
+
+    def _of_interest(self, service: Service, engine: Description | None) -> list[Release]:
+        """Return the releases that are wanted, may be unloaded, or are in the engine."""
+        held = {resident.name for resident in engine.adapters} if engine else set()
+        numbers = set(wanted(service.route, service.rollout))
+        numbers |= set(service.rollout.unload) if service.rollout else set()
+        numbers |= {n for n, release in service.releases.items() if release.engine_name in held}
+        return [service.releases[n] for n in sorted(numbers) if n in service.releases]
+
+    def _facts(
+        self, service: Service, release: Release, engine: Description | None, link: GatewayLink
+    ) -> Facts:
+        rollout = service.rollout
+        root = release.adapter.root if release.adapter else ""
+        needed = wanted(service.route, rollout)
+        roots = {service.releases[n].adapter for n in needed if n in service.releases}
+        is_needed = any(artifact and artifact.root == root for artifact in roots)
+        may_unload = bool(rollout and release.number in rollout.unload) and not is_needed
+        key = (service.name, release.number)
+        heard = link.heard
+        in_flight = {(f.service, f.number): f.count for f in heard.in_flight} if heard else None
+        return Facts(
+            is_wanted=release.number in needed,
+            may_unload=may_unload,
+            is_staged=self._artifacts.is_staged(root),
+            is_resident=self._is_resident(release, engine),
+            is_probed=self._is_probed(release, engine),
+            is_offered=any((r.service, r.number) == key for r in (heard.accepted if heard else ())),
+            in_flight=None if in_flight is None else in_flight.get(key, 0),
+            draining_s=self._draining_s(key, may_unload=may_unload),
+            drain_limit_s=rollout.drain_s if rollout else 0.0,
+            failure=self._failure(key, rollout.id if rollout else ""),
+        )
+
+    def _is_resident(self, release: Release, engine: Description | None) -> bool:
+        if not engine:
+            return False
+        if not release.adapter:
+            return True  # served by the base, which the engine always holds
+        return engine.has(release.engine_name, str(self._artifacts.path(release.adapter.root)))
+
+    def _is_probed(self, release: Release, engine: Description | None) -> bool:
+        if not engine:
+            return False
+        return not release.adapter or self._probed.has(engine.incarnation, release.engine_name)
+
+    def _draining_s(self, key: Key, *, may_unload: bool) -> float:
+        if not may_unload:
+            self._drain_began.pop(key, None)
+            return 0.0
+        return self._clock() - self._drain_began.setdefault(key, self._clock())
+
+    def _failure(self, key: Key, rollout: str) -> Failure | None:
+        tried = self._tried.get(key)
+        if not tried or tried.rollout != rollout:
+            return None
+        left_s = tried.retry_at - self._clock()
+        return Failure(tried.phase, tried.reason, tried.is_permanent, max(0.0, left_s))
+
+    def _judge(
+        self, service: Service, release: Release, facts: Facts, engine: Description | None
+    ) -> Verdict:
+        """Return where the release is, and start the next thing unless something is being done."""
+        key = (service.name, release.number)
+        if key in self._doing:
+            return Verdict(self._doing[key])
+        verdict = assess(facts)
+        if verdict.action is Action.NONE:
+            return verdict
+        if verdict.action is not Action.STAGE and not engine:
+            return Verdict(NodePhase.FAILED, reason=self._engine.problem)
+        self._doing[key] = verdict.phase
+        rollout = service.rollout.id if service.rollout else ""
+        task = asyncio.create_task(self._do(verdict.action, release, rollout))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return verdict
+
+    async def _do(self, action: Action, release: Release, rollout: str) -> None:
+        key = (release.service, release.number)
+
+        def on_phase(phase: NodePhase) -> None:
+            self._doing[key] = phase
+            self.wake()
+
+        try:
+            await self._executor.perform(action, release, on_phase)
+            self._tried.pop(key, None)
+        except VctlError as error:
+            self._note(key, rollout, action, error)
+        finally:
+            self._doing.pop(key, None)
+            self.wake()
+
+    def _note(self, key: Key, rollout: str, action: Action, error: VctlError) -> None:
+        before = self._tried.get(key)
+        attempts = 1 + (before.attempts if before and before.rollout == rollout else 0)
+        final = is_permanent(error)
+        wait_s = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LONGEST_RETRY_S)
+        is_probe = action is Action.PROBE and final
+        self._tried[key] = _Tried(
+            rollout=rollout,
+            reason=error.message,
+            is_permanent=final,
+            phase=NodePhase.QUARANTINED if is_probe else NodePhase.FAILED,
+            retry_at=self._clock() + wait_s,
+            attempts=attempts,
+        )
+        _log.warning(
+            "failed",
+            action=action.value,
+            service=key[0],
+            release=key[1],
+            reason=error.message,
+            is_permanent=final,
+        )
+
+    def _agent_state(self, verdicts: list[tuple[Service, Release, Verdict]]) -> AgentState:
+        engine = self._engine.latest
+        ready = tuple(
+            ReadyRelease(
+                service=service.name,
+                number=release.number,
+                digest=release.digest,
+                model=release.engine_name or (engine.base if engine else ""),
+            )
+            for service, release, verdict in verdicts
+            if verdict.phase is NodePhase.READY
+        )
+        return AgentState(boot_id=self._boot_id, engine_url=self._engine_url, ready=ready)
+
+    def _make_report(
+        self,
+        verdicts: list[tuple[Service, Release, Verdict]],
+        engine: Description | None,
+        link: GatewayLink,
+    ) -> None:
+        report = NodeReport(
+            node=self._node,
+            boot_id=self._boot_id,
+            incarnation=engine.incarnation if engine else "",
+            releases=tuple(
+                ReleaseReport(
+                    service=service.name,
+                    number=release.number,
+                    digest=release.digest,
+                    phase=verdict.phase,
+                    rollout=service.rollout.id if service.rollout else "",
+                    reason=verdict.reason,
+                    is_permanent=verdict.is_permanent,
+                )
+                for service, release, verdict in verdicts
+                if verdict.phase is not NodePhase.UNLOADED
+            ),
+            routes=link.heard.routes if link.heard else {},
+            gateway_ok=link.is_current,
+        )
+        if report != self._report:
+            self._report = report
+            self._on_report(report)

@@ -1,0 +1,140 @@
+"""`vctl`: from arguments to an exit code. `main` is the only place that exits.
+
+What is raised on purpose becomes one line on stderr and one more with what to try; everything else
+is a bug of vctl, said so. Tracebacks are for `--debug`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from vctl_cli.exitcodes import ExitCode, of_error
+from vctl_cli.group import Group, params_of
+from vctl_cli.session import Session, session_of
+from vctl_cli.verbs import ROOT
+from vctl_cli.world import World
+from vctl_plans.errors import InvariantError, VctlError
+
+PROGRAM = "vctl"
+COMPLETE_VARIABLE = "_VCTL_COMPLETE"
+
+# Typer's names for these two differ between its versions; what they are does not.
+_UsageError = typer.BadParameter.__mro__[1]
+_ClickException = typer.BadParameter.__mro__[2]
+
+
+def main() -> None:
+    """Run `vctl` and exit."""
+    arguments = sys.argv[1:]
+    if os.environ.get(COMPLETE_VARIABLE):
+        from typer.completion import completion_init  # noqa: PLC0415  only a shell asks for it
+
+        completion_init()
+    try:
+        code = run(arguments, World.real())
+    except BrokenPipeError:
+        # Whoever read has gone; nothing more can be said, and nobody saw the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.INTERRUPTED
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str], world: World) -> ExitCode:
+    """Run one command and return how it ended; errors are told on *world*'s stderr.
+
+    Raises:
+        BrokenPipeError: Nobody reads stdout any more.
+    """
+    is_debug = "--debug" in arguments
+    try:
+        return _dispatch(arguments, world)
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        _tell(world, "interrupted", hint="a rollout that was started goes on: vctl rollout watch")
+        return ExitCode.INTERRUPTED
+    except typer.Abort:
+        _tell(world, "nothing was done")
+        return ExitCode.USAGE
+    except VctlError as error:
+        _trace(is_debug)
+        is_bug = isinstance(error, InvariantError)
+        prefix = "a bug in vctl: " if is_bug else ""
+        _tell(world, f"{prefix}{error.message}", hint=error.hint)
+        return of_error(error)
+    except Exception as error:  # noqa: BLE001  the one place where everything ends
+        _trace(is_debug)
+        what = f"a bug in vctl: {type(error).__name__}: {error}"
+        _tell(world, what, hint="run it again with --debug, and report what it shows")
+        return ExitCode.BUG
+
+
+def _dispatch(arguments: Sequence[str], world: World) -> ExitCode:
+    try:
+        code = command().main(
+            list(arguments),
+            prog_name=PROGRAM,
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+            obj=Session(world),
+        )
+    except _ClickException as error:
+        return _refuse(error, world)
+    except typer.Exit as stop:
+        return ExitCode(stop.exit_code)
+    return ExitCode(code or 0)
+
+
+def command() -> Group:
+    """Return the whole program as a command."""
+    return Group(PROGRAM, ROOT, more=params_of(_root))
+
+
+def _print_version(ctx: typer.Context, value: bool) -> None:  # noqa: FBT001  Typer calls it so
+    if value:
+        from vctl_cli.commands.version import text  # noqa: PLC0415
+
+        session_of(ctx).screen.data(text())
+        raise typer.Exit
+
+
+def _root(
+    *,
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option(
+            "--version", is_eager=True, expose_value=False, callback=_print_version,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Declare what only `vctl` itself takes."""
+
+
+def _refuse(error: Exception, world: World) -> ExitCode:
+    """Tell what is wrong with the arguments, and where help is."""
+    text = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    if text.startswith("Usage:"):  # a group without a command: its help is the message
+        print(text, file=world.err)
+        return ExitCode.USAGE
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context else PROGRAM
+    text = text.replace("Value error, ", "")  # pydantic's word for its own kind of error
+    _tell(world, text[:1].lower() + text[1:], hint=f"see {where} --help")
+    return ExitCode.USAGE
+
+
+def _tell(world: World, message: str, *, hint: str = "") -> None:
+    print(f"{PROGRAM}: {message}", file=world.err)
+    if hint:
+        print(f"  {hint}", file=world.err)
+
+
+def _trace(is_wanted: bool) -> None:  # noqa: FBT001
+    if is_wanted:
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exc()

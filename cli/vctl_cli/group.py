@@ -1,0 +1,154 @@
+"""Groups whose commands are imported when they are used, and the options that all commands share.
+
+Rules to keep: `vctl --help` and the completion of a verb import no command module, so `verbs.py`
+holds each verb's one line of help. A shared option may stand before or after the verb; the one
+nearer to the end wins.
+
+The hard decision is `_Lean`: Typer checks every value with pydantic, whose import takes longer
+than all the rest of a start. Text needs no check, and what was not given needs none either.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from vctl_cli.options import Shared, shared
+
+
+class Verb(NamedTuple):
+    """Where a command is, and its line in the list of commands."""
+
+    target: str  # module:function, below vctl_cli.commands
+    summary: str
+
+
+class Verbs(NamedTuple):
+    """Commands under one word."""
+
+    summary: str
+    members: Mapping[str, "Verb | Verbs"]
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class Command(TyperCommand):
+    """A command that finds the shared options in `ctx.obj.shared`, not among its own."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command and return its exit code."""
+        _take_shared(ctx)
+        return super().invoke(ctx)
+
+
+class Group(TyperGroup):
+    """A group that knows its commands by name until one is used."""
+
+    def __init__(self, name: str, verbs: Verbs, *, more: Sequence[Any] = ()) -> None:
+        super().__init__(
+            name=name,
+            help=verbs.summary,
+            params=[*params_of(shared), *more],
+            rich_markup_mode=None,
+            no_args_is_help=True,
+            context_settings=dict(_SETTINGS),
+        )
+        self.verbs = verbs
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Return the names, in the order in which they are written down."""
+        return list(self.verbs.members)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Return a command, imported now, or None."""
+        if cmd_name not in self.commands and cmd_name in self.verbs.members:
+            self.add_command(_built(cmd_name, self.verbs.members[cmd_name]), cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command of *args*; close misses of its name are suggested."""
+        if args[0] in self.verbs.members:
+            return super().resolve_command(ctx, args)
+        stub = _bare(args[0])
+        self.commands = {name: self.commands.get(name, stub) for name in self.verbs.members}
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, v.summary) for name, v in self.verbs.members.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete a command's name without importing any."""
+        stand_ins = {name: _bare(name, verb) for name, verb in self.verbs.members.items()}
+        group = TyperGroup(name=self.name, commands=stand_ins, params=self.params)
+        return group.shell_complete(ctx, incomplete)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Note the shared options that stand before the verb, then run the verb."""
+        _take_shared(ctx)
+        return super().invoke(ctx)
+
+
+def _built(name: str, verb: Verb | Verbs) -> Any:
+    if isinstance(verb, Verbs):
+        return Group(name, verb)
+    module, _, function = verb.target.partition(":")
+    return command(name, getattr(import_module(f"vctl_cli.commands.{module}"), function))
+
+
+def _bare(name: str, verb: Verb | Verbs | None = None) -> TyperCommand:
+    return TyperCommand(name, short_help=verb.summary if verb else None)
+
+
+def command(name: str, function: Any) -> Any:
+    """Return *function* as a command that takes the shared options too."""
+    made = _typer_command(name, function)
+    for param in made.params:
+        _make_lean(param)
+    made.params.extend(params_of(shared))
+    return made
+
+
+def _typer_command(name: str, function: Any) -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name, cls=Command, context_settings=dict(_SETTINGS))(function)
+    return typer.main.get_command(app)
+
+
+def params_of(function: Any) -> list[Any]:
+    """Return the parameters that a function declares, for a command to take too."""
+    params: list[Any] = _typer_command("declared", function).params
+    for param in params:
+        _make_lean(param)
+    return params
+
+
+def _take_shared(ctx: Any) -> None:
+    given = {name: ctx.params.pop(name) for name in Shared._fields}
+    ctx.obj = ctx.obj.refined(Shared(**given))
+
+
+class _Lean:
+    """Checks a value as Typer does, but only where there is something to check."""
+
+    def __init__(self, param: Any) -> None:
+        self._param = param
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return *value* as its parameter wants it."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if isinstance(value, str) and param.type_descriptor.annotation is str:
+            return value
+        self._param._runtime_param = None  # noqa: SLF001  Typer makes its own now
+        return self._param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _make_lean(param: Any) -> None:
+    if hasattr(param, "_runtime_param"):  # Typer 0.29 and later
+        param._runtime_param = _Lean(param)  # noqa: SLF001

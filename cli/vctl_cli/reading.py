@@ -1,0 +1,113 @@
+"""What commands read: one service with the nodes that are present, or the whole fleet.
+
+The whole fleet is read over etcd's JSON gateway, which starts fast; where a cluster does not let
+that be, over gRPC. What is read for a decision comes from the store that will write it.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from vctl_cli.session import Session
+from vctl_plans.errors import PlanError
+from vctl_plans.keys import Keys
+from vctl_plans.names import suggestion
+from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
+from vctl_plans.store.port import KeyValue, Listing, Store
+
+
+class Reader(Protocol):
+    """Reads without an event loop; `store.gateway.GatewayReader` is one."""
+
+    def get(self, key: str) -> KeyValue | None:
+        """Read one key."""
+        ...
+
+    def list(self, prefix: str) -> Listing:
+        """Read all keys under *prefix* at one revision."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A service and the nodes that are present, as a decision needs them."""
+
+    service: Service
+    present: tuple[str, ...]  # sorted
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the service has any key."""
+        service = self.service
+        return bool(service.spec or service.releases or service.rollout or service.route)
+
+
+async def read_service(store: Store, keys: Keys, name: str) -> Reading:
+    """Read one service and who is present."""
+    services = await store.list(keys.service(name))
+    nodes = await store.list(keys.nodes)
+    fleet = read_services(keys, services.entries)
+    return Reading(
+        service=fleet.services.get(name) or Service(name=name),
+        present=tuple(sorted(entry.key.removeprefix(keys.nodes) for entry in nodes.entries)),
+    )
+
+
+async def read_known_service(store: Store, keys: Keys, name: str) -> Reading:
+    """Read one service that must exist.
+
+    Raises:
+        PlanError: It does not; a close miss is suggested.
+    """
+    reading = await read_service(store, keys, name)
+    if not reading.is_known:
+        raise await unknown_service(store, keys, name)
+    return reading
+
+
+async def unknown_service(store: Store, keys: Keys, name: str) -> PlanError:
+    """Return the refusal of a service that does not exist."""
+    entries = (await store.list(keys.services)).entries
+    known = {entry.key.removeprefix(keys.services).partition("/")[0] for entry in entries}
+    hint = suggestion(name, known) or f"fleet {keys.fleet} has no service yet"
+    text = f"fleet {keys.fleet} has no service {name!r}"
+    return PlanError(text, path="service", hint=f"{hint}; to make it, add --new-service")
+
+
+def read_fleet(session: Session) -> Fleet:
+    """Read all services, nodes and reports of the fleet."""
+    from vctl_plans.store.gateway import GatewayUnsuitable  # noqa: PLC0415  not all commands do
+
+    keys = session.target.keys
+    reader = session.world.open_reader(session.target.settings)
+    try:
+        parts = [reader.list(prefix) for prefix in _prefixes(keys)]
+    except GatewayUnsuitable:
+        return session.run(lambda store: read_fleet_from(store, keys))
+    finally:
+        reader.close()
+    return _fleet(keys, parts)
+
+
+async def read_fleet_from(store: Store, keys: Keys) -> Fleet:
+    """Read all services, nodes and reports over *store*."""
+    return _fleet(keys, [await store.list(prefix) for prefix in _prefixes(keys)])
+
+
+def _prefixes(keys: Keys) -> tuple[str, str, str]:
+    return keys.services, keys.nodes, keys.reports
+
+
+def _fleet(keys: Keys, parts: list[Listing]) -> Fleet:
+    services, records, reports = parts
+    nodes = read_nodes(keys, records.entries, reports.entries)
+    known = read_services(keys, services.entries)
+    return Fleet(
+        services=known.services,
+        records=nodes.records,
+        reports=nodes.reports,
+        problems=(*known.problems, *nodes.problems),
+    )

@@ -1,0 +1,42 @@
+"""A view as JSON, YAML or text; `kind` says which view it is, so that readers can tell."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vctl_cli.options import Output
+from vctl_cli.session import Session
+
+
+def show(session: Session, view: Any, *, kind: str, table: str | Callable[[], str]) -> None:
+    """Write *view* in the form that was asked for.
+
+    Args:
+        session: Says which form, and where to.
+        view: A struct, or a mapping.
+        kind: What the view is, as its first field.
+        table: The text for people; a callable where making it costs time.
+    """
+    if session.output is Output.TABLE:
+        session.screen.data(table if isinstance(table, str) else table())
+        return
+    content = document(view, kind=kind)
+    if session.output is Output.JSON:
+        formatted = msgspec.json.format(msgspec.json.encode(content), indent=2)
+        session.screen.data(formatted.decode())
+        return
+    import yaml  # noqa: PLC0415  few want it
+
+    session.screen.data(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def line(view: Any, *, kind: str) -> str:
+    """Return *view* as JSON on one line."""
+    return msgspec.json.encode(document(view, kind=kind)).decode()
+
+
+def document(view: Any, *, kind: str) -> dict[str, Any]:
+    """Return *view* as plain values, its kind first."""
+    content: dict[str, Any] = msgspec.to_builtins(view)
+    return {"kind": kind, **content}

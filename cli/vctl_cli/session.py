@@ -1,0 +1,123 @@
+"""One command's run: its surroundings, the options that all commands share, and what follows."""
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from vctl_cli.options import Output, Shared
+from vctl_cli.render.screen import Screen
+from vctl_cli.world import World
+
+if TYPE_CHECKING:
+    from vctl_cli.context import Target
+    from vctl_plans.operate import Request
+    from vctl_plans.store.port import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a command function gets as `ctx.obj`."""
+
+    world: World
+    shared: Shared = Shared()
+
+    def refined(self, nearer: Shared) -> "Session":
+        """Return the session with the options that stand nearer to the verb's end."""
+        return replace(self, shared=self.shared.refined(nearer))
+
+    @cached_property
+    def target(self) -> "Target":
+        """Where the command acts."""
+        from vctl_cli.context import resolve  # noqa: PLC0415  not all commands act on a fleet
+
+        return resolve(self.shared, self.world.env, self.world.config_path)
+
+    @property
+    def output(self) -> Output:
+        """The form of stdout."""
+        return self.shared.output or Output.TABLE
+
+    @property
+    def screen(self) -> Screen:
+        """Where the command writes."""
+        return Screen(
+            self.world.out,
+            self.world.err,
+            is_quiet=self.shared.quiet,
+            has_color=not self.world.env.get("NO_COLOR"),
+        )
+
+    def service(self, given: str) -> str:
+        """Return the service that the command is about.
+
+        Raises:
+            PlanError: Nothing names one.
+        """
+        from vctl_cli.context import required_service  # noqa: PLC0415
+
+        return required_service(given, self.target)
+
+    def request(self, reason: str) -> "Request":
+        """Return who asks, under a new id."""
+        import secrets  # noqa: PLC0415
+
+        from vctl_plans.operate import Request  # noqa: PLC0415
+        from vctl_plans.release import Actor  # noqa: PLC0415
+
+        by = Actor(user=_user(self.world.env), host=socket.gethostname(), via=_ci_url(self.world.env))
+        stamp = f"{self.world.now():%Y%m%d-%H%M%S}"
+        return Request(id=f"{stamp}-{secrets.token_hex(3)}", by=by, reason=reason)
+
+    def run(self, act: "Callable[[Store], Awaitable[T]]") -> T:
+        """Run *act* with an open store, to its end."""
+        import asyncio  # noqa: PLC0415
+
+        async def run() -> T:
+            async with self._store() as store:
+                return await act(store)
+
+        return asyncio.run(run())
+
+    @asynccontextmanager
+    async def _store(self) -> "AsyncIterator[Store]":
+        store = self.world.open_store(self.target.settings)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def confirm(self, question: str) -> None:
+        """Ask a person at a terminal; scripts and `--yes` are not asked.
+
+        Raises:
+            typer.Abort: The person said no.
+        """
+        if self.shared.yes or not (self.world.stdin.isatty() and self.world.err.isatty()):
+            return
+        typer.confirm(question, abort=True, err=True)
+
+
+def session_of(ctx: typer.Context) -> Session:
+    """Return the session of a running command."""
+    session: Session = ctx.obj
+    return session
+
+
+def _user(env: Mapping[str, str]) -> str:
+    """Return the person's name on this host: also behind sudo."""
+    return env.get("SUDO_USER") or env.get("LOGNAME") or env.get("USER") or ""
+
+
+def _ci_url(env: Mapping[str, str]) -> str:
+    """Return the page of the CI job that runs this, as GitHub and GitLab tell it."""
+    if env.get("GITHUB_RUN_ID"):
+        base = f"{env.get('GITHUB_SERVER_URL', '')}/{env.get('GITHUB_REPOSITORY', '')}"
+        return f"{base}/actions/runs/{env['GITHUB_RUN_ID']}"
+    return env.get("CI_JOB_URL", "")

@@ -1,0 +1,48 @@
+"""All verbs of vctl, where each is, and its line in a list of commands.
+
+Nothing is imported for a verb that is not used. A test holds each line to the first sentence of
+its command's own help.
+"""
+
+from vctl_cli.group import Verb, Verbs
+
+ROOT = Verbs(
+    "Roll out what an LLM fleet serves: verified, watched, and back in a moment.",
+    {
+        "rollout": Verbs(
+            "Start, follow and steer rollouts.",
+            {
+                "start": Verb("rollout_start:start", "Start a rollout and follow it to its end."),
+                "status": Verb("rollout_status:status", "Show a service's rollout."),
+                "watch": Verb("rollout_watch:watch", "Follow a rollout to its end."),
+                "abort": Verb("rollout_abort:abort", "Give a rollout up; nothing is revoked."),
+                "resume": Verb("rollout_resume:resume", "Let a paused rollout go on."),
+                "history": Verb("rollout_history:history", "Show the decisions of rollouts."),
+            },
+        ),
+        "rollback": Verb("rollback:rollback", "Return a service to an earlier release."),
+        "status": Verb("status:status", "Show the fleet's services and nodes."),
+        "verify-weights": Verb(
+            "verify_weights:verify_weights", "Hash weights and compare them with their root."
+        ),
+        "release": Verbs(
+            "Make and look at releases.",
+            {
+                "create": Verb("release_create:create", "Make a release that nothing serves yet."),
+                "list": Verb("release_list:list_releases", "List a service's releases."),
+                "show": Verb("release_show:show", "Show one release in full."),
+            },
+        ),
+        "agent": Verbs(
+            "Run the node's agent.",
+            {"run": Verb("agent_run:run", "Start vctl-agent in this process's place.")},
+        ),
+        "dev": Verbs(
+            "A fleet on this machine.",
+            {"up": Verb("dev_up:up", "Run etcd and a fleet on this machine until Ctrl-C.")},
+        ),
+        "demo": Verb("demo:demo", "Tell and measure the whole story on this machine."),
+        "completion": Verb("completion:completion", "Print a shell's completion script."),
+        "version": Verb("version:version", "Print the version."),
+    },
+)

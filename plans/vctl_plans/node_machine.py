@@ -1,0 +1,111 @@
+"""One release on one node: what is there, what is wanted, and so the one next thing to do.
+
+`assess` compares what the fleet wants with what engine and disk really hold, read anew each time.
+It remembers nothing, so an agent killed at any point goes on from what it finds. All phases that a
+release may pass are in `MOVES`; the docs' diagram is made of it.
+
+The order that a change must keep: an engine is given a release only when every byte of the copy
+that it will read was verified; the gateway is told only after the probe; an unload waits until the
+gateway has confirmed that it hands out no more references, and then for those that are out.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from vctl_plans.phase import NodePhase as N
+
+
+class Action(StrEnum):
+    """The next thing to do for a release."""
+
+    NONE = "none"
+    STAGE = "stage"  # fetch and verify
+    LOAD = "load"
+    PROBE = "probe"
+    UNLOAD = "unload"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The last try that did not succeed, for the present rollout."""
+
+    phase: N  # FAILED or QUARANTINED
+    reason: str
+    is_permanent: bool
+    retry_in_s: float = 0.0  # of a temporary one: how long to wait still
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one release on this node, just now."""
+
+    is_wanted: bool
+    may_unload: bool = False  # the rollout's unload list names it, and nothing else needs its root
+    is_staged: bool = False  # verified, in its own directory
+    is_resident: bool = False  # the engine lists it
+    is_probed: bool = False  # since it was loaded into this incarnation of the engine
+    is_offered: bool = False  # the gateway's last word still has it as ready
+    in_flight: int | None = None  # None: the gateway is away, so it is not known
+    draining_s: float = 0.0  # how long ago the drain began
+    drain_limit_s: float = 30.0
+    failure: Failure | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The phase that the facts amount to, and what to do."""
+
+    phase: N
+    action: Action = Action.NONE
+    reason: str = ""
+    is_permanent: bool = False
+    wake_s: float | None = None  # look again after this time though nothing happens
+
+
+def assess(facts: Facts) -> Verdict:
+    """Return where the release is and the next thing to do for it."""
+    return _towards_ready(facts) if facts.is_wanted else _towards_gone(facts)
+
+
+def _towards_ready(facts: Facts) -> Verdict:
+    failure = facts.failure
+    if failure and (failure.is_permanent or failure.retry_in_s > 0):
+        wake = None if failure.is_permanent else failure.retry_in_s
+        return Verdict(failure.phase, Action.NONE, failure.reason, failure.is_permanent, wake)
+    if facts.is_resident:
+        return Verdict(N.READY) if facts.is_probed else Verdict(N.PROBING, Action.PROBE)
+    if facts.is_staged:
+        return Verdict(N.LOADING, Action.LOAD)
+    return Verdict(N.FETCHING, Action.STAGE)
+
+
+def _towards_gone(facts: Facts) -> Verdict:
+    if not facts.is_resident:
+        tried = facts.failure  # kept for people to read after the rollout that it ended
+        return Verdict(N.FAILED, reason=tried.reason) if tried else Verdict(N.UNLOADED)
+    if not facts.may_unload:
+        phase = N.READY if facts.is_probed else N.PROBING
+        return Verdict(phase)
+    left_s = facts.drain_limit_s - facts.draining_s
+    if left_s <= 0:
+        count = "an unknown number of" if facts.in_flight is None else str(facts.in_flight)
+        return Verdict(N.DRAINING, Action.UNLOAD, f"drain deadline: {count} requests cut off")
+    if facts.in_flight == 0 and not facts.is_offered:
+        return Verdict(N.DRAINING, Action.UNLOAD)
+    return Verdict(N.DRAINING, wake_s=left_s)
+
+
+_TRIED = {N.FAILED, N.UNLOADED}
+
+MOVES: dict[N, frozenset[N]] = {
+    N.ABSENT: frozenset({N.FETCHING, N.LOADING, N.PROBING, N.READY, N.UNLOADED}),
+    N.FETCHING: frozenset({N.VERIFYING, *_TRIED}),
+    N.VERIFYING: frozenset({N.STAGED, *_TRIED}),
+    N.STAGED: frozenset({N.LOADING, N.UNLOADED}),
+    N.LOADING: frozenset({N.PROBING, N.DRAINING, *_TRIED}),
+    N.PROBING: frozenset({N.READY, N.QUARANTINED, N.DRAINING, N.LOADING, *_TRIED}),
+    N.READY: frozenset({N.DRAINING, N.LOADING, N.FETCHING, N.UNLOADED}),
+    N.DRAINING: frozenset({N.UNLOADED, N.READY}),
+    N.UNLOADED: frozenset({N.LOADING, N.FETCHING}),
+    N.FAILED: frozenset({N.FETCHING, N.LOADING, N.PROBING, N.DRAINING, N.UNLOADED}),
+    N.QUARANTINED: frozenset({N.PROBING, N.DRAINING, N.UNLOADED}),
+}
+"""From each phase, those that may follow. READY -> LOADING: the engine was restarted."""

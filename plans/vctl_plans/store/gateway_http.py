@@ -1,0 +1,185 @@
+"""Requests to etcd's JSON gateway over `http.client`: endpoints, time limits, tokens, errors.
+
+Only for requests that may be repeated: each is sent to one endpoint after the other until one
+answers or the budget is spent.
+"""
+
+import http.client
+import json
+import random
+import ssl
+import time
+from typing import Any
+
+from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
+from vctl_plans.store.backoff import backoff_s
+from vctl_plans.store.settings import Endpoint, StoreSettings
+
+_NEW_TOKENS_PER_CALL = 2
+_SHOWN_CHARACTERS = 100
+
+# gRPC's status numbers, which the gateway puts into its JSON errors.
+_STATUS_NAMES = {
+    3: "INVALID_ARGUMENT",
+    7: "PERMISSION_DENIED",
+    8: "RESOURCE_EXHAUSTED",
+    9: "FAILED_PRECONDITION",
+    11: "OUT_OF_RANGE",
+    16: "UNAUTHENTICATED",
+}
+# CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, ABORTED, INTERNAL, UNAVAILABLE: another member may answer.
+_BROKEN_STATUSES = {1, 2, 4, 10, 13, 14}
+_TOKEN_REFUSED = ("user name is empty", "revision of auth store is old", "invalid auth token")
+
+
+class GatewayUnsuitable(StoreError):  # noqa: N818  as its siblings
+    """This cluster can't be read over its JSON gateway: use gRPC."""
+
+
+class _BrokenAttemptError(Exception):
+    """An endpoint did not answer, or not as one that works."""
+
+
+class _TokenRefusedError(Exception):
+    """The server wants a (new) token."""
+
+
+class GatewayHttp:
+    """One connection to the gateway of one endpoint after the other.
+
+    Args:
+        settings: Endpoints, certificates, user, time limit of one attempt.
+        budget_s: Seconds for all attempts of one request.
+    """
+
+    def __init__(self, settings: StoreSettings, budget_s: float) -> None:
+        self._settings = settings
+        self._budget_s = budget_s
+        endpoints = settings.parsed_endpoints
+        self._endpoints = random.sample(endpoints, len(endpoints))
+        self._current = 0
+        self._connection: http.client.HTTPConnection | None = None
+        self._token = ""
+
+    def ask(self, path: str, request: dict[str, object]) -> dict[str, Any]:
+        """Send *request* until an endpoint answers.
+
+        Raises:
+            StoreUnavailable: None did in time; all that were tried are named, with why.
+            GatewayUnsuitable: Use gRPC instead.
+            Rejected: The server said no; `code` is gRPC's name for it.
+        """
+        deadline = time.monotonic() + self._budget_s
+        reasons: dict[str, str] = {}  # of each endpoint, the last
+        attempt = new_tokens = 0
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                return self._attempt(path, request, min(left_s, self._settings.timeout_s))
+            except _TokenRefusedError as error:
+                new_tokens += 1
+                self._renounce_token(error, is_last=new_tokens > _NEW_TOKENS_PER_CALL)
+            except _BrokenAttemptError as error:
+                reasons[self._endpoint.url] = str(error)
+                self._rotate()
+            time.sleep(max(0.0, min(backoff_s(attempt), deadline - time.monotonic())))
+            attempt += 1
+        tried = "; ".join(f"{url} ({reason})" for url, reason in sorted(reasons.items()))
+        raise StoreUnavailable(
+            f"etcd did not answer in {self._budget_s:g} s: {tried}",
+            hint="check that etcd runs and that the endpoints are right",
+        )
+
+    def close(self) -> None:
+        """Close the connection; the next request opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return self._endpoints[self._current]
+
+    def _rotate(self) -> None:
+        self.close()
+        self._current = (self._current + 1) % len(self._endpoints)
+
+    def _renounce_token(self, error: _TokenRefusedError, *, is_last: bool) -> None:
+        if not self._settings.user and self._settings.cert_file:
+            raise GatewayUnsuitable(f"the gateway does not know users by certificate ({error})")
+        if is_last or not self._settings.user:
+            raise Rejected(
+                f"etcd wants to know who asks ({error})",
+                code="UNAUTHENTICATED",
+                hint="set ETCDCTL_USER=user:password",
+            ) from error
+        self._token = ""
+
+    def _attempt(self, path: str, request: dict[str, object], timeout_s: float) -> dict[str, Any]:
+        if self._settings.user and not self._token:
+            self._token = self._authenticate(timeout_s)
+        return self._post(path, request, timeout_s)
+
+    def _authenticate(self, timeout_s: float) -> str:
+        user, password = self._settings.user, self._settings.password
+        request: dict[str, object] = {"name": user, "password": password}
+        try:
+            return str(self._post("/v3/auth/authenticate", request, timeout_s)["token"])
+        except Rejected as error:
+            if "authentication is not enabled" in error.message:
+                return ""
+            raise
+
+    def _post(self, path: str, request: dict[str, object], timeout_s: float) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = self._token
+        try:
+            connection = self._connect(timeout_s)
+            connection.request("POST", path, json.dumps(request), headers)
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise _BrokenAttemptError(str(error) or type(error).__name__) from error
+        if response.status == http.client.NOT_FOUND:
+            raise GatewayUnsuitable(f"{self._endpoint.url} has no JSON gateway")
+        return _answer(response.status, body)
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        """Return the connection, with *timeout_s* for each of its next steps."""
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._new_connection()
+        connection.timeout = timeout_s
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        return connection
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        endpoint, settings = self._endpoint, self._settings
+        if not endpoint.is_tls:
+            return http.client.HTTPConnection(endpoint.host, endpoint.port)
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+        return http.client.HTTPSConnection(endpoint.host, endpoint.port, context=context)
+
+
+def _answer(status: int, body: bytes) -> dict[str, Any]:
+    """Return what the gateway answered, or raise what its error means."""
+    try:
+        answer = json.loads(body)
+    except ValueError as error:
+        text = body[:_SHOWN_CHARACTERS].decode(errors="replace").strip()
+        raise _BrokenAttemptError(f"HTTP {status} {text}") from error
+    if not isinstance(answer, dict):
+        raise _BrokenAttemptError(f"HTTP {status}, not an object")
+    if status == http.client.OK:
+        return answer
+    code = answer.get("code", 0)
+    text = str(answer.get("message") or answer.get("error") or f"HTTP {status}")
+    name = _STATUS_NAMES.get(code, str(code))
+    if name == "UNAUTHENTICATED" or any(known in text for known in _TOKEN_REFUSED):
+        raise _TokenRefusedError(text)
+    if code in _BROKEN_STATUSES or code not in _STATUS_NAMES:
+        raise _BrokenAttemptError(text)
+    raise Rejected(f"etcd refused: {text}", code=name)
