@@ -5,7 +5,6 @@ newest that it got. After a break it connects again for ever.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 import msgspec
@@ -85,8 +84,8 @@ class GatewayLink:
                     self._wake()
         finally:
             telling.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError):
-                await telling
+            # gather, since to suppress CancelledError here would swallow one's own cancellation.
+            await asyncio.gather(telling, return_exceptions=True)
             writer.close()
 
     async def _tell_all(self, writer: asyncio.StreamWriter) -> None:

@@ -7,7 +7,7 @@ is a bug of vctl, said so. Tracebacks are for `--debug`.
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,16 +21,15 @@ from vctl_plans.errors import InvariantError, VctlError
 PROGRAM = "vctl"
 COMPLETE_VARIABLE = "_VCTL_COMPLETE"
 
-# Typer's names for these two differ between its versions; what they are does not.
-_UsageError = typer.BadParameter.__mro__[1]
-_ClickException = typer.BadParameter.__mro__[2]
+# Where this class is differs between Typer's versions; what `BadParameter` derives from does not.
+_Refusal: Any = typer.BadParameter.__mro__[2]
 
 
 def main() -> None:
     """Run `vctl` and exit."""
     arguments = sys.argv[1:]
     if os.environ.get(COMPLETE_VARIABLE):
-        from typer.completion import completion_init  # noqa: PLC0415  only a shell asks for it
+        from typer._completion_classes import completion_init  # noqa: PLC0415  only shells ask
 
         completion_init()
     try:
@@ -81,7 +80,7 @@ def _dispatch(arguments: Sequence[str], world: World) -> ExitCode:
             standalone_mode=False,
             obj=Session(world),
         )
-    except _ClickException as error:
+    except _Refusal as error:
         return _refuse(error, world)
     except typer.Exit as stop:
         return ExitCode(stop.exit_code)
@@ -103,10 +102,13 @@ def _print_version(ctx: typer.Context, value: bool) -> None:  # noqa: FBT001  Ty
 
 def _root(
     *,
-    version: Annotated[  # noqa: ARG001
+    version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, expose_value=False, callback=_print_version,
+            "--version",
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
             help="Print the version and exit.",
         ),
     ] = False,
@@ -114,9 +116,9 @@ def _root(
     """Declare what only `vctl` itself takes."""
 
 
-def _refuse(error: Exception, world: World) -> ExitCode:
+def _refuse(error: Any, world: World) -> ExitCode:
     """Tell what is wrong with the arguments, and where help is."""
-    text = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    text = error.format_message().rstrip(".")
     if text.startswith("Usage:"):  # a group without a command: its help is the message
         print(text, file=world.err)
         return ExitCode.USAGE

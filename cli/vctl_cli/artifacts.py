@@ -1,4 +1,4 @@
-"""From a plan's source to an artifact: hashed where this command can read it, else taken on its root.
+"""From a plan's source to an artifact: hashed if this command can read it, else taken on its root.
 
 The manifest goes beside the source, where whoever verifies later finds it; that the place cannot
 be written is said and is no failure.

@@ -125,5 +125,3 @@ def required_service(given: str, target: Target) -> str:
     raise PlanError(
         "which service?", path="service", hint="give --service NAME, or set VCTL_SERVICE"
     )
-
-

@@ -84,7 +84,8 @@ class Group(TyperGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Complete a command's name without importing any."""
-        stand_ins = {name: _bare(name, verb) for name, verb in self.verbs.members.items()}
+        members = self.verbs.members.items()
+        stand_ins: Any = {name: _bare(name, verb) for name, verb in members}
         group = TyperGroup(name=self.name, commands=stand_ins, params=self.params)
         return group.shell_complete(ctx, incomplete)
 

@@ -32,10 +32,10 @@ class Shared(NamedTuple):
 
     def refined(self, nearer: "Shared") -> "Shared":
         """Return these options with those that *nearer* gives in their place."""
-        return Shared(*(new or old for old, new in zip(self, nearer, strict=True)))
+        return self._replace(**{k: v for k, v in nearer._asdict().items() if v})
 
 
-def shared(  # noqa: D417
+def shared(
     *,
     fleet: Annotated[
         str, typer.Option(metavar="NAME", help="The fleet. [VCTL_FLEET; default: default]")

@@ -26,7 +26,7 @@ class Session:
     """What a command function gets as `ctx.obj`."""
 
     world: World
-    shared: Shared = Shared()
+    shared: Shared = NOTHING_GIVEN
 
     def refined(self, nearer: Shared) -> "Session":
         """Return the session with the options that stand nearer to the verb's end."""
@@ -71,7 +71,9 @@ class Session:
         from vctl_plans.operate import Request  # noqa: PLC0415
         from vctl_plans.release import Actor  # noqa: PLC0415
 
-        by = Actor(user=_user(self.world.env), host=socket.gethostname(), via=_ci_url(self.world.env))
+        by = Actor(
+            user=_user(self.world.env), host=socket.gethostname(), via=_ci_url(self.world.env)
+        )
         stamp = f"{self.world.now():%Y%m%d-%H%M%S}"
         return Request(id=f"{stamp}-{secrets.token_hex(3)}", by=by, reason=reason)
 

@@ -1,7 +1,7 @@
 """What a command finds around it: variables, streams, clock, store. Passed in: tests pass others.
 
-`World.real()` is the process's own. Nothing else in the package reads the environment, a clock or
-a standard stream.
+`World.real()` is the process's own. Nothing else in the package reads the environment, the wall
+clock or a standard stream.
 """
 
 import os

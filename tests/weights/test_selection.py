@@ -12,7 +12,7 @@ WEIGHTS = pack([u8("a", b"1")])
 def test_selection_of_an_adapter_is_what_serving_needs(tmp_path):
     folder = adapter(
         tmp_path,
-        **{
+        {
             "tokenizer.json": "{}",
             "tokenizer_config.json": "{}",
             "special_tokens_map.json": "{}",
@@ -59,7 +59,7 @@ def test_selection_of_an_adapter_is_what_serving_needs(tmp_path):
 
 def test_selection_root_does_not_know_what_was_left_out(tmp_path):
     before = scan(adapter(tmp_path))
-    after = scan(adapter(tmp_path, **{"training_args.bin": "x", "logs/a": "x"}))
+    after = scan(adapter(tmp_path, {"training_args.bin": "x", "logs/a": "x"}))
     assert before.root == after.root
 
 
@@ -98,14 +98,14 @@ def test_selection_refuses_pickles_as_weights(tmp_path, name):
     ],
 )
 def test_selection_of_half_an_adapter_is_refused(tmp_path, absent, beside):
-    folder = adapter(tmp_path, **beside)
+    folder = adapter(tmp_path, beside)
     (folder / absent).unlink()
     with pytest.raises(NotAllowed, match=f"{absent} is missing: an adapter needs it"):
         scan(folder)
 
 
 def test_selection_refuses_other_weights_in_an_adapter(tmp_path):
-    folder = adapter(tmp_path, **{"model.safetensors": WEIGHTS})
+    folder = adapter(tmp_path, {"model.safetensors": WEIGHTS})
     with pytest.raises(NotAllowed, match=r"model.safetensors: weights that do not belong"):
         scan(folder)
 

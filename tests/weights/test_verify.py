@@ -145,7 +145,7 @@ CONFIG = adapter_config().encode()
 @example("weights", len(WEIGHTS) - 1, 7)
 @settings(max_examples=250, deadline=None)
 def test_verify_finds_any_flipped_bit(tmp_path_factory, where, at, bit):
-    folder = adapter(tmp_path_factory.mktemp("m"), **{"adapter_model.safetensors": WEIGHTS})
+    folder = adapter(tmp_path_factory.mktemp("m"), {"adapter_model.safetensors": WEIGHTS})
     manifest = scan(folder)
     name = "adapter_config.json" if where == "config" else "adapter_model.safetensors"
     content = bytearray((folder / name).read_bytes())

@@ -34,6 +34,9 @@ CLIENT_GONE = 499
 ENGINE_BROKE = 502
 """Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
 
+SERVER = "vctl-gateway"
+"""What stands in place of the names and versions of the engine's server and of our library."""
+
 PASSED_THROUGH = "(passed through)"
 """The label of models that are no service; no service can have this name."""
 
@@ -218,6 +221,7 @@ class Proxy:
 
     def _stamp(self, response: web.StreamResponse, passage: Passage) -> None:
         passage.status = response.status
+        response.headers["Server"] = SERVER
         response.headers[headers.REQUEST_ID_HEADER] = passage.request_id
         if passage.route:
             response.headers[headers.ROUTE_HEADER] = str(passage.route)

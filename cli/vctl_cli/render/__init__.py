@@ -1,0 +1,1 @@
+"""How views look: tables, lines, live, JSON and YAML."""

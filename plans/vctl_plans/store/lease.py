@@ -71,6 +71,7 @@ class EtcdLease:
         """Keep the lease alive no longer: it runs out."""
         self._task.cancel()
         await asyncio.wait({self._task})
+        self._give_up()  # a task cancelled before its first step runs no `finally`
 
     def _give_up(self) -> None:
         self._deadline = min(self._deadline, time.monotonic())

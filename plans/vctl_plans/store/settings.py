@@ -58,7 +58,8 @@ def parse_endpoint(text: str, *, is_tls: bool = False) -> Endpoint:
     parts = urlsplit(with_scheme)
     if parts.scheme not in {"http", "https"}:
         raise ValueError(f"{text!r} has the scheme {parts.scheme!r}; http and https are known")
-    if not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+    is_blank = any(character.isspace() for character in text)
+    if is_blank or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
         raise ValueError(f"{text!r} is not an address like http://host:2379")
     try:
         port = parts.port or _DEFAULT_PORT

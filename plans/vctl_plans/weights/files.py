@@ -53,8 +53,9 @@ class Source:
     single: str = ""
 
     def display(self, path: str) -> str:
-        """Write a file's path for errors."""
-        return "/".join(part for part in (self.label, path) if part) or "."
+        """Write a file's path for errors; quoted when it could not be printed as it is."""
+        shown = "/".join(part for part in (self.label, path) if part) or "."
+        return shown if shown.isprintable() else ascii(shown)
 
 
 @contextmanager
@@ -66,8 +67,11 @@ def open_source(path: str | os.PathLike[str]) -> Iterator[Source]:
         ArtifactError: It does not exist or can't be read.
     """
     named = Path(path)
-    with _reading(str(named)):
-        mode = named.lstat().st_mode
+    try:
+        with _reading(str(named)):
+            mode = named.lstat().st_mode
+    except ValueError as error:
+        raise NotAllowed(f"{str(named)!a}: is no path: {error}") from error
     if stat.S_ISLNK(mode):
         raise NotAllowed(f"{named}: is a symbolic link", hint="name what it points to")
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):

@@ -212,7 +212,7 @@ def _check_complete(source: Source, kind: Kind, files: list[str]) -> None:
 def _check_path(source: Source, path: str) -> None:
     rule = unsafe_path(path)
     if rule:
-        raise NotAllowed(f"{source.display(path)!a}: the path {rule}")
+        raise NotAllowed(f"{source.display(path)}: the path {rule}")
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

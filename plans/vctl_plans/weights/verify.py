@@ -51,8 +51,8 @@ def verify(
     if isinstance(expected, str):
         if actual.root != expected:
             raise _mismatch_of_root(path, expected, actual)
-    elif differences := diff(expected, actual):
-        raise _mismatch(path, differences)
+    elif actual.root != expected.root:
+        raise _mismatch(path, diff(expected, actual))
     return actual
 
 

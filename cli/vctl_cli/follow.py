@@ -1,0 +1,135 @@
+"""One rollout as it goes on: whole scenes, each made of what four watches last showed.
+
+The watches are streams of their own, so what belongs to one transaction can be seen in parts. A
+scene is shown only when the rollout's own last decision is in it; until then the next is awaited.
+When another rollout has taken the key, the one that is followed is read from its archive.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+
+import msgspec
+
+from vctl_plans.codec import decode
+from vctl_plans.keys import Keys
+from vctl_plans.rollout import Entry, Rollout, Roster
+from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
+from vctl_plans.status import NodeStatus, node_status
+from vctl_plans.store.port import KeyValue, Store, Update
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout at one moment."""
+
+    service: Service
+    rollout: Rollout
+    entries: tuple[Entry, ...]  # its decisions so far, in order
+    nodes: tuple[NodeStatus, ...]  # of the roster, by name
+    is_live: bool = True  # False: the store is away, this is the last that was known
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """What is followed."""
+
+    service: str
+    rollout: str
+
+
+async def scenes(store: Store, keys: Keys, follow: Follow) -> AsyncGenerator[Scene]:
+    """Yield the rollout now and after every change, for ever.
+
+    Raises:
+        StoreError: A watch ended for good.
+    """
+    history = keys.rollout_history(follow.service, follow.rollout)
+    prefixes = (keys.service(follow.service), history, keys.nodes, keys.reports)
+    seen: dict[str, Update] = {}
+    changed = asyncio.Event()
+    pumps = [asyncio.create_task(_pump(store, p, seen, changed)) for p in prefixes]
+    rosters: dict[str, tuple[str, ...]] = {}
+    last: Scene | None = None
+    try:
+        while True:
+            await _next_change(changed, pumps)
+            if len(seen) < len(prefixes):
+                continue
+            parts = [seen[prefix] for prefix in prefixes]
+            rollout = _rollout(keys, follow, parts[0], parts[1])
+            if rollout is None:
+                continue
+            if rollout.roster not in rosters:
+                rosters[rollout.roster] = await _roster(store, keys, rollout)
+            scene = _scene(keys, rollout, parts, rosters[rollout.roster])
+            if scene != last:
+                last = scene
+                yield scene
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(store: Store, prefix: str, seen: dict[str, Update], changed: asyncio.Event) -> None:
+    async for update in store.watch(prefix):
+        if update.is_live or prefix in seen:
+            seen[prefix] = update
+            changed.set()
+
+
+async def _next_change(changed: asyncio.Event, pumps: list[asyncio.Task[None]]) -> None:
+    """Wait for a change; a watch that ended raises here what ended it."""
+    waiting = asyncio.create_task(changed.wait())
+    try:
+        await asyncio.wait({waiting, *pumps}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    for pump in pumps:
+        if pump.done():
+            pump.result()
+    changed.clear()
+
+
+async def _roster(store: Store, keys: Keys, rollout: Rollout) -> tuple[str, ...]:
+    found = await store.get(keys.roster(rollout.roster))
+    return decode(found.value, Roster, key=found.key).nodes if found else ()
+
+
+def _rollout(keys: Keys, follow: Follow, present: Update, history: Update) -> Rollout | None:
+    """Return the rollout that is followed, wherever it stands now."""
+    for source, key in (
+        (present, keys.rollout(follow.service)),
+        (history, keys.archive(follow.service, follow.rollout)),
+    ):
+        entry = source.entries.get(key)
+        if entry:
+            rollout = decode(entry.value, Rollout, key=key)
+            if rollout.id == follow.rollout and _has_last_decision(keys, rollout, history):
+                return rollout
+    return None
+
+
+def _has_last_decision(keys: Keys, rollout: Rollout, history: Update) -> bool:
+    is_archived = keys.archive(rollout.service, rollout.id) in history.entries
+    return is_archived or keys.decision(rollout.service, rollout.id, rollout.seq) in history.entries
+
+
+def _scene(keys: Keys, rollout: Rollout, parts: list[Update], roster: tuple[str, ...]) -> Scene:
+    present, history, records, reports = parts
+    services = read_services(keys, present.entries.values()).services
+    service = services.get(rollout.service) or Service(name=rollout.service)
+    nodes = read_nodes(keys, records.entries.values(), reports.entries.values())
+    fleet = Fleet(services={service.name: service}, records=nodes.records, reports=nodes.reports)
+    return Scene(
+        service=service,
+        rollout=rollout,
+        entries=_entries(keys, rollout, history.entries),
+        nodes=tuple(node_status(node, fleet) for node in sorted(roster)),
+        is_live=all(part.is_live for part in parts),
+    )
+
+
+def _entries(keys: Keys, rollout: Rollout, found: Mapping[str, KeyValue]) -> tuple[Entry, ...]:
+    archive = keys.archive(rollout.service, rollout.id)
+    return tuple(
+        decode(found[key].value, Entry, key=key) for key in sorted(found) if key != archive
+    )

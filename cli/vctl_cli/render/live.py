@@ -1,0 +1,88 @@
+"""The tail on a terminal: one calm picture that is drawn anew when something changed.
+
+It fits 80 columns and says the same without colour: colour only repeats what the words say. Nodes
+are grouped by phase, the worst first, so that thousands fit.
+"""
+
+from collections.abc import Iterable
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from vctl_cli.follow import Scene
+from vctl_cli.render.screen import Screen
+from vctl_plans.rollout import listed
+from vctl_plans.route import FULL_WEIGHT
+from vctl_plans.status import NodeStatus
+
+SHOWN_DECISIONS = 5
+BAR_CELLS = 20
+
+_GOOD, _BAD, _BUSY = "green", "red", "yellow"
+_STYLES = {
+    "ready": _GOOD, "converged": _GOOD, "rolled_back": _GOOD,
+    "failed": _BAD, "quarantined": _BAD, "absent": _BAD, "no engine": _BAD, "no gateway": _BAD,
+    "paused": _BUSY, "superseded": _BUSY,
+}  # fmt: skip
+
+
+class LiveView:
+    """A picture on the terminal; what it showed last stays there."""
+
+    def __init__(self, screen: Screen) -> None:
+        console = Console(file=screen.out, no_color=not screen.has_color, highlight=False)
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, scene: Scene) -> None:
+        """Draw *scene* in the place of the last."""
+        self._live.update(picture(scene), refresh=True)
+
+
+def picture(scene: Scene) -> RenderableType:
+    """Return the whole picture of one scene."""
+    return Group(_head(scene), *_nodes(scene.nodes), Text(), *_decisions(scene))
+
+
+def _head(scene: Scene) -> Text:
+    rollout, route = scene.rollout, scene.service.current_route
+    first = f"{rollout.service}: release {rollout.from_release or 'none'} -> {rollout.to_release}"
+    head = Text(f"{first} ({rollout.strategy}, rollout {rollout.id})\n", style="bold")
+    head.append("phase    ").append(rollout.phase.value, style=_STYLES.get(rollout.phase, _BUSY))
+    if not scene.is_live:
+        head.append("   etcd is away: this is the last known state", style=_BAD)
+    share = route.weight if route.candidate else FULL_WEIGHT
+    serving = route.candidate or route.stable
+    head.append(f"\ntraffic  {_bar(share)} {share:g} % on release {serving or 'none'}\n")
+    return head
+
+
+def _bar(percent: float) -> str:
+    filled = round(BAR_CELLS * percent / FULL_WEIGHT)
+    return "[" + "#" * filled + "." * (BAR_CELLS - filled) + "]"
+
+
+def _nodes(nodes: Iterable[NodeStatus]) -> list[Text]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        groups.setdefault((node.phase, node.reason), []).append(node.node)
+    ordered = sorted(groups.items(), key=lambda item: (item[0][0] == "ready", item[0]))
+    return [_group(phase, reason, tuple(names)) for (phase, reason), names in ordered]
+
+
+def _group(phase: str, reason: str, names: tuple[str, ...]) -> Text:
+    line = Text("nodes    ")
+    line.append(f"{len(names):>4} {phase:<11}", style=_STYLES.get(phase, _BUSY))
+    return line.append(f" {listed(names)}{': ' + reason if reason else ''}")
+
+
+def _decisions(scene: Scene) -> list[Text]:
+    return [Text(f"  {entry.sentence}") for entry in scene.entries[-SHOWN_DECISIONS:]]

@@ -1,0 +1,91 @@
+"""Follow a rollout to its end, in the form that fits where stdout goes, and return the exit code.
+
+The end is what was seen in the store, never what was expected. A watch ends at each terminal phase,
+at `paused`, at `--timeout` and at Ctrl-C; the rollout itself goes on without it.
+"""
+
+import asyncio
+from contextlib import aclosing
+
+from vctl_cli.ending import exit_code, has_ended
+from vctl_cli.exitcodes import ExitCode
+from vctl_cli.follow import Follow, Scene, scenes
+from vctl_cli.options import Output
+from vctl_cli.render.lines import Lines, View
+from vctl_cli.session import Session
+from vctl_plans.phase import RolloutPhase
+from vctl_plans.rollout import Rollout
+from vctl_plans.store.port import Store
+from vctl_plans.units import duration_text
+
+
+async def watch(
+    session: Session, store: Store, follow: Follow, *, asked_back: bool | None = None
+) -> ExitCode:
+    """Show a rollout until it ends or waits for a person.
+
+    Args:
+        session: Says how to show it, and for how long at most.
+        store: Where it is.
+        follow: Which one.
+        asked_back: Whether going back is what was wanted; None: as the rollout itself began.
+
+    Raises:
+        StoreError: The store refused to be watched.
+    """
+    last: Scene | None = None
+    try:
+        async with asyncio.timeout(session.target.timeout_s):
+            with _view(session) as view:
+                async with aclosing(scenes(store, session.target.keys, follow)) as stream:
+                    async for last in stream:
+                        view.show(last)
+                        if has_ended(last.rollout):
+                            break
+    except TimeoutError:
+        return _out_of_time(session, follow, last)
+    except asyncio.CancelledError:
+        return _interrupted(session, follow, last)
+    assert last is not None  # noqa: S101  the stream of scenes has no end of its own
+    return _ended(session, last.rollout, asked_back)
+
+
+def _view(session: Session) -> View:
+    if session.output is Output.TABLE and session.screen.is_terminal and not session.shared.quiet:
+        from vctl_cli.render.live import LiveView  # noqa: PLC0415  rich's live view costs time
+
+        return LiveView(session.screen)
+    return Lines(session.screen, session.world.now, is_json=session.output is Output.JSON)
+
+
+def _ended(session: Session, rollout: Rollout, asked_back: bool | None) -> ExitCode:  # noqa: FBT001
+    goes_back = rollout.strategy == "rollback" if asked_back is None else asked_back
+    code = exit_code(rollout, asked_back=goes_back)
+    service = rollout.service
+    if rollout.phase is RolloutPhase.PAUSED:
+        session.screen.say(
+            f"it waits for a person: vctl rollout resume -s {service},"
+            f" vctl rollout abort -s {service}, or vctl rollback --now -s {service}"
+        )
+    elif code is ExitCode.UNCONFIRMED:
+        session.screen.complain(f"unconfirmed: {', '.join(rollout.unconfirmed)}")
+    return code
+
+
+def _out_of_time(session: Session, follow: Follow, last: Scene | None) -> ExitCode:
+    waited = duration_text(session.target.timeout_s or 0.0)
+    stands = f"is {last.rollout.phase}" if last else "was not seen yet"
+    session.screen.complain(
+        f"vctl: rollout {follow.rollout} {stands} after {waited}; it goes on\n"
+        f"  follow it: vctl rollout watch -s {follow.service}"
+    )
+    return ExitCode.TIMED_OUT
+
+
+def _interrupted(session: Session, follow: Follow, last: Scene | None) -> ExitCode:
+    stands = f" ({last.rollout.phase})" if last else ""
+    session.screen.complain(
+        f"vctl: interrupted; rollout {follow.rollout}{stands} goes on\n"
+        f"  follow it: vctl rollout watch -s {follow.service}"
+    )
+    return ExitCode.INTERRUPTED

@@ -1,0 +1,206 @@
+"""What `status` and the tail of a rollout show, made of one reading of the fleet.
+
+Rule: nothing is shown as present that only a dead node's last word says. Such a node is *absent*,
+and its last word stands beside that as its reason.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vctl_plans.node import NodeReport, ReleaseReport
+from vctl_plans.phase import NodePhase
+from vctl_plans.rollout import wanted
+from vctl_plans.snapshot import Fleet, Service
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One service in a line."""
+
+    service: str
+    release: int  # that serves; 0: none
+    vector: str  # of the release that serves, as in adapter=3
+    candidate: int  # 0: nothing moves
+    weight: float  # percent of traffic on the candidate
+    target: int  # the release whose readiness is counted: what a rollout brings, else what serves
+    ready: int  # nodes that hold the target ready
+    nodes: int  # that count: those present
+    phase: str  # of the last rollout; empty: there was none
+    rollout: str
+    route_revision: int
+    acting: int  # nodes whose gateway acts on that route revision
+    revoked: tuple[int, ...]
+    sentence: str  # the last decision
+
+
+class ReleaseStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One release on one node."""
+
+    service: str
+    release: int
+    phase: str
+    reason: str = ""
+    is_wanted: bool = False
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One node in a line."""
+
+    node: str
+    phase: str  # see `node_status`
+    engine: str
+    routes: dict[str, int]  # service -> the route revision that its gateway acts on
+    reason: str
+    releases: tuple[ReleaseStatus, ...]
+
+
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole fleet."""
+
+    fleet: str
+    services: tuple[ServiceStatus, ...]
+    nodes: tuple[NodeStatus, ...]
+    problems: tuple[str, ...] = ()  # values in the store that could not be read
+
+
+ABSENT = "absent"
+STARTING = "starting"  # present, and has not reported yet
+NO_ENGINE = "no engine"
+NO_GATEWAY = "no gateway"
+IDLE = "idle"  # nothing is wanted of it
+
+_WORST_FIRST = (
+    NodePhase.QUARANTINED,
+    NodePhase.FAILED,
+    NodePhase.ABSENT,
+    NodePhase.UNLOADED,
+    NodePhase.FETCHING,
+    NodePhase.VERIFYING,
+    NodePhase.STAGED,
+    NodePhase.LOADING,
+    NodePhase.PROBING,
+    NodePhase.DRAINING,
+    NodePhase.READY,
+)
+
+
+def status(fleet: Fleet, *, name: str) -> StatusView:
+    """Return the view of *fleet*, which is called *name*; services and nodes by name."""
+    nodes = sorted(set(fleet.records) | set(fleet.reports))
+    return StatusView(
+        fleet=name,
+        services=tuple(service_status(fleet.services[s], fleet) for s in sorted(fleet.services)),
+        nodes=tuple(node_status(node, fleet) for node in nodes),
+        problems=fleet.problems,
+    )
+
+
+def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
+    """Return one service's line."""
+    route, rollout, present = service.current_route, service.rollout, fleet.present()
+    target = target_release(service)
+    ready = [n for n, report in present.items() if _is_ready(report, service.name, target)]
+    acting = [
+        node
+        for node, report in present.items()
+        if service.route_revision and report.routes.get(service.name, 0) >= service.route_revision
+    ]
+    return ServiceStatus(
+        service=service.name,
+        release=route.stable,
+        vector=service.stable.vector_text if service.stable else "",
+        candidate=route.candidate,
+        weight=route.weight,
+        target=target,
+        ready=len(ready),
+        nodes=len(fleet.records),
+        phase=rollout.phase if rollout else "",
+        rollout=rollout.id if rollout else "",
+        route_revision=service.route_revision,
+        acting=len(acting),
+        revoked=route.revoked,
+        sentence=rollout.sentence if rollout else "",
+    )
+
+
+def _is_ready(report: NodeReport, service: str, number: int) -> bool:
+    release = report.release(service, number)
+    return bool(release and release.phase is NodePhase.READY and report.gateway_ok)
+
+
+def target_release(service: Service) -> int:
+    """Return the release whose readiness matters now: a rollout's, else the one that serves."""
+    rollout = service.rollout
+    if rollout and not rollout.phase.is_terminal:
+        return rollout.back_to or rollout.to_release
+    return service.current_route.stable
+
+
+def node_status(node: str, fleet: Fleet) -> NodeStatus:
+    """Return one node's line.
+
+    Its phase is the worst of the releases that are wanted of it; before that come what makes all
+    of them moot: absent, no engine, no gateway.
+    """
+    record, report = fleet.records.get(node), fleet.reports.get(node)
+    known = {} if report is None else _releases(report, fleet.services.values())
+    lines = tuple(known.values())
+    worst = _worst(line for line in lines if line.is_wanted)
+    reason = worst.reason if worst else ""
+    if record is None:
+        last = f"last said: {worst.phase}" if worst else ""
+        phase, reason = ABSENT, f"{last}: {reason}" if last and reason else last or reason
+    elif report is None or report.boot_id != record.boot_id:
+        phase, reason, lines = STARTING, "", ()
+    elif not report.incarnation:
+        phase = NO_ENGINE
+    elif not report.gateway_ok:
+        phase = NO_GATEWAY
+    else:
+        phase = worst.phase if worst else IDLE
+        reason = reason or _failure(lines)
+    return NodeStatus(
+        node=node,
+        phase=phase,
+        engine=record.engine if record else "",
+        routes=report.routes if report else {},
+        reason=reason,
+        releases=lines,
+    )
+
+
+def _releases(report: NodeReport, services: Iterable[Service]) -> dict[object, ReleaseStatus]:
+    """Return what the node says of each release, and *absent* for the wanted ones it leaves out."""
+    lines: dict[object, ReleaseStatus] = {}
+    for service in services:
+        held = {r.number: r for r in report.releases if r.service == service.name}
+        needed = wanted(service.route, service.rollout)
+        for number in sorted(set(held) | needed):
+            lines[service.name, number] = _release(service.name, number, held.get(number), needed)
+    return lines
+
+
+def _release(
+    service: str, number: int, said: ReleaseReport | None, needed: frozenset[int]
+) -> ReleaseStatus:
+    return ReleaseStatus(
+        service=service,
+        release=number,
+        phase=said.phase if said else NodePhase.ABSENT,
+        reason=said.reason if said else "",
+        is_wanted=number in needed,
+    )
+
+
+def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
+    return min(lines, key=lambda line: _WORST_FIRST.index(NodePhase(line.phase)), default=None)
+
+
+def _failure(lines: Iterable[ReleaseStatus]) -> str:
+    """Return why a release that is no longer wanted failed: people look for it afterwards."""
+    failed = [line for line in lines if line.reason and not line.is_wanted]
+    return (
+        f"release {failed[-1].release} of {failed[-1].service}: {failed[-1].reason}"
+        if failed
+        else ""
+    )

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from vctl_agent.gateway.settings import Address, read_settings
+from vctl_plans.errors import SettingsError
+
+NEEDED = ["--fleet", "dev", "--node", "n1"]
+
+
+def test_every_setting_has_a_default_but_fleet_and_node():
+    found = read_settings(NEEDED, {})
+    assert found.listen == Address("127.0.0.1", 8080)
+    assert found.admin == Address("127.0.0.1", 0)
+    assert found.socket == Path("/run/vctl/gateway.sock")
+    assert found.max_body_bytes == 32 * 2**20
+    assert found.port_file is None
+    assert (found.has_passthrough, found.has_access_log) == (False, True)
+    assert found.store.endpoints == ("http://127.0.0.1:2379",)
+
+
+def test_settings_are_flags_and_variables_and_a_flag_wins():
+    environment = {
+        "VCTL_FLEET": "dev",
+        "VCTL_NODE": "n1",
+        "VCTL_ENDPOINTS": "http://a:1",
+        "VCTL_GATEWAY_LISTEN": "[::1]:0",
+        "VCTL_GATEWAY_GRACE": "1.5m",
+        "VCTL_GATEWAY_PASSTHROUGH": "true",
+        "VCTL_GATEWAY_MAX_BODY": "2KiB",
+        "VCTL_GATEWAY_ACCESS_LOG": "off",
+    }
+    found = read_settings(["--node", "n2", "--endpoints", "http://b:2"], environment)
+    assert (found.fleet, found.node) == ("dev", "n2")
+    assert found.store.endpoints == ("http://b:2",)
+    assert found.listen == Address("::1", 0)
+    assert (found.grace_s, found.max_body_bytes) == (90.0, 2048)
+    assert (found.has_passthrough, found.has_access_log) == (True, False)
+
+
+def test_switch_may_stand_alone():
+    assert read_settings([*NEEDED, "--passthrough"], {}).has_passthrough
+
+
+def test_all_problems_are_reported_at_once():
+    arguments = [
+        *("--node", "N 1", "--listen", "8080", "--socket", "/" + "s" * 120, "--colour"),
+        *("--max-body", "0", "--grace", "soon", "--passthrough", "maybe", "--endpoints", "ftp://x"),
+    ]
+    with pytest.raises(SettingsError) as error:
+        read_settings(arguments, {"VCTL_ENGINE": "localhost", "VCTL_PREFIX": "vctl/"})
+    named = "\n".join(error.value.problems)
+    for part in (
+        "--fleet (VCTL_FLEET): is required",
+        "--node (VCTL_NODE)",
+        "--listen (VCTL_GATEWAY_LISTEN)",
+        "--socket (VCTL_SOCKET)",
+        "unknown argument --colour",
+        "--max-body (VCTL_GATEWAY_MAX_BODY)",
+        "--grace (VCTL_GATEWAY_GRACE)",
+        "--passthrough (VCTL_GATEWAY_PASSTHROUGH)",
+        "--engine (VCTL_ENGINE)",
+        "--prefix (VCTL_PREFIX)",
+        "VCTL_ENDPOINTS",
+    ):
+        assert part in named
+    assert len(error.value.problems) == 11

@@ -1,0 +1,133 @@
+import msgspec
+
+from tests.gateway.support import KEYS, SERVICE, a_release, a_route, ready
+from vctl_agent.gateway.state import (
+    Known,
+    applied,
+    is_behind,
+    newly_unreadable,
+    targets,
+    unready,
+)
+from vctl_plans.codec import encode
+from vctl_plans.routing import cache_salt
+from vctl_plans.store.port import KeyValue, Update
+
+
+def an_update(revision: int, **values: tuple[bytes, int]) -> Update:
+    """Make an update of keys under the services prefix, as key=(value, mod_revision)."""
+    entries = {
+        key: KeyValue(key, value, create_revision=1, mod_revision=at)
+        for key, (value, at) in ((KEYS.services + k, v) for k, v in values.items())
+    }
+    return Update(revision, entries, frozenset(entries))
+
+
+def support(route: object = None, *, at: int = 5, number: int = 1) -> dict[str, tuple[bytes, int]]:
+    return {
+        f"{SERVICE}/route": (encode(route or a_route(1)), at),  # type: ignore[arg-type]
+        f"{SERVICE}/releases/{number:08d}": (encode(a_release(number)), 3),
+    }
+
+
+def test_update_gives_routes_with_their_own_revision_and_releases():
+    known = applied(Known(), an_update(9, **support(at=5)), KEYS.services)
+    assert known.route_revisions() == {SERVICE: 5}
+    assert known.releases[SERVICE, 1].release == a_release(1)
+    assert known.revision == 9
+    assert known.unreadable == ()
+
+
+def test_other_keys_of_a_service_are_nobodys_business_here():
+    others = {f"{SERVICE}/rollout": (b"?", 4), f"{SERVICE}/spec": (b"?", 4)}
+    known = applied(Known(), an_update(9, **support(), **others), KEYS.services)
+    assert known.unreadable == ()
+
+
+def test_unreadable_route_keeps_the_last_good_one_and_no_other_service_notices():
+    before = applied(Known(), an_update(9, **support(at=5)), KEYS.services)
+    broken = support(at=5) | {f"{SERVICE}/route": (b"{not json", 10)}
+    other = {"chat/route": (encode(a_route(4, service="chat")), 10)}
+    after = applied(before, an_update(10, **broken, **other), KEYS.services)
+    assert after.route_revisions() == {SERVICE: 5, "chat": 10}
+    assert [each.key for each in after.unreadable] == [KEYS.route(SERVICE)]
+
+
+def test_unreadable_release_keeps_the_last_good_one():
+    before = applied(Known(), an_update(9, **support()), KEYS.services)
+    broken = support() | {f"{SERVICE}/releases/00000001": (b"[]", 10)}
+    after = applied(before, an_update(10, **broken), KEYS.services)
+    assert after.releases[SERVICE, 1].release == a_release(1)
+    assert len(after.unreadable) == 1
+
+
+def test_value_of_another_service_under_a_key_is_unreadable():
+    known = applied(Known(), an_update(9, **support(a_route(1, service="other"))), KEYS.services)
+    assert known.routes == {}
+    assert "'other'" in known.unreadable[0].problem
+
+
+def test_unreadable_value_is_told_once_a_revision():
+    broken = {f"{SERVICE}/route": (b"{", 5)}
+    first = applied(Known(), an_update(9, **broken), KEYS.services)
+    again = applied(first, an_update(10, **broken), KEYS.services)
+    assert len(newly_unreadable(Known(), first)) == 1
+    assert newly_unreadable(first, again) == []
+
+
+def test_deleted_route_is_served_no_more():
+    before = applied(Known(), an_update(9, **support()), KEYS.services)
+    after = applied(before, an_update(10), KEYS.services)
+    assert after.routes == {}
+
+
+def test_values_at_a_known_revision_are_not_read_again():
+    before = applied(Known(), an_update(9, **support(at=5)), KEYS.services)
+    after = applied(before, an_update(12, **support(at=5)), KEYS.services)
+    assert after.routes[SERVICE] is before.routes[SERVICE]
+    assert after.releases[SERVICE, 1] is before.releases[SERVICE, 1]
+
+
+def test_store_that_went_back_is_behind():
+    known = applied(Known(), an_update(9, **support(at=9)), KEYS.services)
+    assert is_behind(known, an_update(8))
+    assert not is_behind(known, an_update(9))
+
+
+def test_release_is_a_target_only_when_routed_and_ready_under_its_digest():
+    values = support(a_route(1, candidate=2, weight=10.0))
+    values[f"{SERVICE}/releases/00000002"] = (encode(a_release(2)), 3)
+    values[f"{SERVICE}/releases/00000003"] = (encode(a_release(3)), 3)
+    known = applied(Known(), an_update(9, **values), KEYS.services)
+    changed = msgspec.structs.replace(a_release(2), digest="b3:other")
+    agent = ready(a_release(1), changed, a_release(3))
+    found = targets(known, agent)
+    assert set(found) == {(SERVICE, 1)}
+    assert unready(known, found) == [f"{SERVICE}/2"]
+
+
+def test_release_without_a_digest_is_never_a_target():
+    nameless = msgspec.structs.replace(a_release(1), digest="")
+    values = support() | {f"{SERVICE}/releases/00000001": (encode(nameless), 3)}
+    known = applied(Known(), an_update(9, **values), KEYS.services)
+    assert targets(known, ready(nameless)) == {}
+
+
+def test_nothing_is_a_target_before_the_agent_has_spoken():
+    known = applied(Known(), an_update(9, **support()), KEYS.services)
+    assert targets(known, None) == {}
+
+
+def test_target_salts_by_tenant_weights_adapter_and_client():
+    release = a_release(1, weights=9)
+    values = support() | {f"{SERVICE}/releases/00000001": (encode(release), 3)}
+    known = applied(Known(), an_update(9, **values), KEYS.services)
+    target = targets(known, ready(release))[SERVICE, 1]
+    for own in ("", "mine"):
+        expected = cache_salt(
+            tenant="default",
+            weights_root=release.components["weights"].root,  # type: ignore[index]
+            adapter_root=release.components["adapter"].root,  # type: ignore[index]
+            client_salt=own,
+        )
+        assert target.salted(own) == expected
