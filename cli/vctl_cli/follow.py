@@ -5,11 +5,12 @@ scene is shown only when the rollout's own last decision is in it; until then th
 When another rollout has taken the key, the one that is followed is read from its archive.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 import msgspec
 
+from vctl_cli.merging import merged
 from vctl_plans.codec import decode
 from vctl_plans.keys import Keys
 from vctl_plans.rollout import Entry, Rollout, Roster
@@ -43,17 +44,10 @@ async def scenes(store: Store, keys: Keys, follow: Follow) -> AsyncGenerator[Sce
     """
     history = keys.rollout_history(follow.service, follow.rollout)
     prefixes = (keys.service(follow.service), history, keys.nodes, keys.reports)
-    seen: dict[str, Update] = {}
-    changed = asyncio.Event()
-    pumps = [asyncio.create_task(_pump(store, p, seen, changed)) for p in prefixes]
     rosters: dict[str, tuple[str, ...]] = {}
     last: Scene | None = None
-    try:
-        while True:
-            await _next_change(changed, pumps)
-            if len(seen) < len(prefixes):
-                continue
-            parts = [seen[prefix] for prefix in prefixes]
+    async with aclosing(merged(store, prefixes)) as states:
+        async for parts in states:
             rollout = _rollout(keys, follow, parts[0], parts[1])
             if rollout is None:
                 continue
@@ -63,30 +57,6 @@ async def scenes(store: Store, keys: Keys, follow: Follow) -> AsyncGenerator[Sce
             if scene != last:
                 last = scene
                 yield scene
-    finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
-
-
-async def _pump(store: Store, prefix: str, seen: dict[str, Update], changed: asyncio.Event) -> None:
-    async for update in store.watch(prefix):
-        if update.is_live or prefix in seen:
-            seen[prefix] = update
-            changed.set()
-
-
-async def _next_change(changed: asyncio.Event, pumps: list[asyncio.Task[None]]) -> None:
-    """Wait for a change; a watch that ended raises here what ended it."""
-    waiting = asyncio.create_task(changed.wait())
-    try:
-        await asyncio.wait({waiting, *pumps}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-    for pump in pumps:
-        if pump.done():
-            pump.result()
-    changed.clear()
 
 
 async def _roster(store: Store, keys: Keys, rollout: Rollout) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ The whole fleet is read over etcd's JSON gateway, which starts fast; where a clu
 that be, over gRPC. What is read for a decision comes from the store that will write it.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -84,27 +85,41 @@ def read_fleet(session: Session) -> Fleet:
     keys = session.target.keys
     reader = session.world.open_reader(session.target.settings)
     try:
-        parts = [reader.list(prefix) for prefix in _prefixes(keys)]
+        parts = [reader.list(prefix).entries for prefix in fleet_prefixes(keys)]
     except GatewayUnsuitable:
         return session.run(lambda store: read_fleet_from(store, keys))
     finally:
         reader.close()
-    return _fleet(keys, parts)
+    return fleet_of(keys, parts)
+
+
+def service_of(fleet: Fleet, name: str) -> Service:
+    """Return one service of the fleet.
+
+    Raises:
+        PlanError: It does not exist.
+    """
+    if name in fleet.services:
+        return fleet.services[name]
+    hint = suggestion(name, fleet.services)
+    raise PlanError(f"there is no service {name!r}", path="service", hint=hint)
 
 
 async def read_fleet_from(store: Store, keys: Keys) -> Fleet:
     """Read all services, nodes and reports over *store*."""
-    return _fleet(keys, [await store.list(prefix) for prefix in _prefixes(keys)])
+    return fleet_of(keys, [(await store.list(p)).entries for p in fleet_prefixes(keys)])
 
 
-def _prefixes(keys: Keys) -> tuple[str, str, str]:
+def fleet_prefixes(keys: Keys) -> tuple[str, str, str]:
+    """Return the prefixes that hold what is known of a fleet, as `fleet_of` takes them."""
     return keys.services, keys.nodes, keys.reports
 
 
-def _fleet(keys: Keys, parts: list[Listing]) -> Fleet:
+def fleet_of(keys: Keys, parts: Sequence[Sequence[KeyValue]]) -> Fleet:
+    """Return the fleet of the entries under `fleet_prefixes`."""
     services, records, reports = parts
-    nodes = read_nodes(keys, records.entries, reports.entries)
-    known = read_services(keys, services.entries)
+    nodes = read_nodes(keys, records, reports)
+    known = read_services(keys, services)
     return Fleet(
         services=known.services,
         records=nodes.records,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NOTHING_GIVEN = Shared()
+
 
 @dataclass(frozen=True)
 class Session:

@@ -11,8 +11,10 @@ from vctl_cli.ending import exit_code, has_ended
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.follow import Follow, Scene, scenes
 from vctl_cli.options import Output
+from vctl_cli.render.document import show
 from vctl_cli.render.lines import Lines, View
 from vctl_cli.session import Session
+from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.rollout import Rollout
 from vctl_plans.store.port import Store
@@ -89,3 +91,35 @@ def _interrupted(session: Session, follow: Follow, last: Scene | None) -> ExitCo
         f"  follow it: vctl rollout watch -s {follow.service}"
     )
     return ExitCode.INTERRUPTED
+
+
+async def finish(
+    session: Session,
+    store: Store,
+    decision: Begin | Continue | Attach | AlreadyDone,
+    *,
+    is_watched: bool,
+    asked_back: bool | None = None,
+) -> ExitCode:
+    """Tell what a command has written, and follow it if that is wanted.
+
+    Args:
+        session: Says how to show it, and for how long at most.
+        store: Where it is.
+        decision: What was written, or that it was so already.
+        is_watched: Whether to follow it.
+        asked_back: See `watch`.
+    """
+    rollout, say = decision.rollout, session.screen.say
+    match decision:
+        case AlreadyDone():
+            say(f"nothing to do: rollout {rollout.id} already {rollout.sentence}")
+        case Attach():
+            say(f"rollout {rollout.id} already does this ({rollout.phase})")
+        case Begin() | Continue():
+            say(f"rollout {rollout.id} of {rollout.service}: {rollout.sentence}")
+    if is_watched:
+        follow = Follow(rollout.service, rollout.id)
+        return await watch(session, store, follow, asked_back=asked_back)
+    show(session, rollout, kind="rollout", table=rollout.id)
+    return ExitCode.DONE

@@ -1,8 +1,9 @@
-"""What the gateway's tests stand on: builders, a real engine's stand-in, an agent on a real socket."""
+"""What the gateway's tests stand on: builders, a stand-in for an engine, an agent's socket end."""
 
 import asyncio
 import contextlib
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -50,7 +51,14 @@ def a_route(stable: int = 1, *, service: str = SERVICE, **fields: Any) -> Route:
     return Route(service=service, stable=stable, salt="salt", **fields)
 
 
-def ready(*releases: Release, engine_url: str = "http://127.0.0.1:1") -> AgentState:
+def nobody_url() -> str:
+    """Return an address on which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def ready(*releases: Release, engine_url: str = "http://nowhere.invalid") -> AgentState:
     listed = tuple(
         ReadyRelease(service=r.service, number=r.number, digest=r.digest, model=r.engine_name)
         for r in releases
@@ -206,13 +214,15 @@ class Bench:
         """Write a route, and wait until requests are decided by it."""
         revision = await publish(self.store, route, *releases)
         live = self.gateway.live
-        await eventually(
-            lambda: live.acted.known.route_revisions().get(route.service) == revision
-        )
+        await eventually(lambda: live.acted.known.route_revisions().get(route.service) == revision)
         return revision
 
     def ask(
-        self, path: str = "/v1/chat/completions", *, headers: dict[str, str] | None = None, **body: Any
+        self,
+        path: str = "/v1/chat/completions",
+        *,
+        headers: dict[str, str] | None = None,
+        **body: Any,
     ) -> Any:
         """Send a completion request; the body's fields over a plain one's."""
         document = {"model": SERVICE, "messages": [{"role": "user", "content": "hi"}]} | body
@@ -257,7 +267,9 @@ async def gateway_alone(
 
 
 @contextlib.asynccontextmanager
-async def bench(folder: Path, *, store: MemoryStore | None = None, **fields: Any) -> AsyncIterator[Bench]:
+async def bench(
+    folder: Path, *, store: MemoryStore | None = None, **fields: Any
+) -> AsyncIterator[Bench]:
     """Run a gateway with everything around it; nothing is routed or ready yet."""
     engine, store = StubEngine(), store or MemoryStore()
     async with (

@@ -17,6 +17,7 @@ def test_hop_by_hop_fields_and_those_that_connection_names_stay_here():
     passed = for_engine(given, "id")
     assert dict(passed) == {
         "Accept": "text/event-stream",
+        "Content-Type": "application/json",
         "Accept-Encoding": "identity",
         "x-request-id": "id",
     }

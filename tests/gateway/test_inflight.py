@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vctl_agent.gateway.inflight import References
+from vctl_agent.gateway.inflight import Reference, References
 from vctl_agent.local import InFlight
 
 
@@ -29,7 +29,8 @@ def test_reference_is_given_back_when_its_block_fails():
 def test_edge_is_told_exactly_when_a_count_leaves_or_reaches_zero(steps: list[int]):
     edges: list[int] = []
     references = References(lambda: edges.append(references.count(("a", 1))))
-    held, expected = [], []
+    held: list[Reference] = []
+    expected: list[int] = []
     for step in steps:
         if step and held:
             held.pop().__exit__(None, None, None)

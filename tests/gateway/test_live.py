@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from tests.gateway.support import KEYS, a_release, a_route, ready
@@ -19,7 +21,7 @@ def a_live(acted: Acted | None = None, clock: Clock | None = None) -> Live:
     return Live(acted or Acted(), prefix=KEYS.services, clock=clock or Clock())
 
 
-def two(at: int, **fields: object) -> dict[str, tuple[bytes, int]]:
+def two(at: int, **fields: Any) -> dict[str, tuple[bytes, int]]:
     values = support(a_route(1, **fields), at=at)
     return values | {"support/releases/00000002": (encode(a_release(2)), 3)}
 

@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ NAME = ModelName(ENGINE, "support")
 
 def pieces(text: bytes, cuts: list[int]) -> list[bytes]:
     at = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    return [text[a:b] for a, b in zip(at, at[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(at)]
 
 
 def passed(chunks: list[bytes]) -> bytes:
@@ -22,7 +23,9 @@ def passed(chunks: list[bytes]) -> bytes:
 
 
 def test_body_gets_the_public_name_and_keeps_every_other_byte():
-    body = b'{"big": 123456789012345678901234567890, "model": "%s", "x": [1.0,  2]}' % ENGINE.encode()
+    body = (
+        b'{"big": 123456789012345678901234567890, "model": "%s", "x": [1.0,  2]}' % ENGINE.encode()
+    )
     assert NAME.restored(body) == (
         b'{"big":123456789012345678901234567890,"model":"support","x":[1.0,  2]}'
     )

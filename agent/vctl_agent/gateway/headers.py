@@ -46,6 +46,7 @@ def request_id(headers: Mapping[str, str]) -> str:
 def for_engine(headers: Mapping[str, str], request_id: str) -> CIMultiDict[str]:
     """Return the request's header fields for the engine; what is vctl's own stays here."""
     passed = _passed(headers, _NOT_TO_ENGINE)
+    passed.setdefault("Content-Type", "application/json")
     passed["Accept-Encoding"] = "identity"
     passed[REQUEST_ID_HEADER] = request_id
     return passed

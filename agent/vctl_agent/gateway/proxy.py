@@ -125,6 +125,9 @@ class Proxy:
         except ConnectionError:
             passage.status = CLIENT_GONE
             return _cut(request)
+        except asyncio.CancelledError:
+            passage.status = CLIENT_GONE
+            raise
         except Exception:  # noqa: BLE001  a bug costs one request, not its connection
             _log.exception("request failed by a bug", request_id=passage.request_id)
             failed = Refused(500, "the gateway failed", code="internal_error")

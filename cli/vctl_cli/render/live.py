@@ -28,8 +28,8 @@ _STYLES = {
 }  # fmt: skip
 
 
-class LiveView:
-    """A picture on the terminal; what it showed last stays there."""
+class Picture:
+    """A place on the terminal that is drawn anew; what it showed last stays there."""
 
     def __init__(self, screen: Screen) -> None:
         console = Console(file=screen.out, no_color=not screen.has_color, highlight=False)
@@ -42,9 +42,18 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
+    def draw(self, content: RenderableType) -> None:
+        """Put *content* in the place of what was there."""
+        shown = Text(content) if isinstance(content, str) else content
+        self._live.update(shown, refresh=True)
+
+
+class LiveView(Picture):
+    """A rollout's scenes, each in the place of the last."""
+
     def show(self, scene: Scene) -> None:
-        """Draw *scene* in the place of the last."""
-        self._live.update(picture(scene), refresh=True)
+        """Draw *scene*."""
+        self.draw(picture(scene))
 
 
 def picture(scene: Scene) -> RenderableType:

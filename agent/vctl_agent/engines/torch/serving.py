@@ -80,7 +80,9 @@ async def _run(service: Service, settings: Settings) -> None:
         application(service),
         access_log=None,
         handler_cancellation=True,  # a client that goes away ends its generation
-        shutdown_timeout=settings.shutdown_timeout_s,
+        # aiohttp waits twice this long: for handlers to end, then again once it has cut off what
+        # they still read. Here they read nothing by then, so both halves are time to finish.
+        shutdown_timeout=settings.shutdown_timeout_s / 2,
     )
     await runner.setup()
     service.scheduler.start()

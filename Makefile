@@ -1,0 +1,64 @@
+# Two commands set everything up on a machine that has Python 3.11+ and make:
+#   make demo    the main job, live, in under a minute once installed
+#   make test    all tests
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Workers for the tests: one a core.
+WORKERS ?= auto
+
+.PHONY: help demo test check fix generate wheel clean
+
+help:
+	@sed -n 's/^#\(   *make.*\)/\1/p' Makefile
+
+$(VENV)/python-ok:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "vctl needs Python 3.11 or newer: make PYTHON=python3.12 demo" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "no venv module: install it (Debian: python3-venv), or use a Python that has it" >&2; exit 1; }
+	@touch $@
+
+# What `make demo` needs: vctl, the reference engine, and an etcd for machines that have none.
+$(VENV)/runtime-ok: $(VENV)/python-ok pyproject.toml constraints.txt
+	@echo "installing vctl with its reference engine into $(VENV) ..."
+	@$(PIP) --editable '.[torch,etcd]'
+	@touch $@
+
+$(VENV)/dev-ok: $(VENV)/python-ok pyproject.toml constraints.txt
+	@echo "installing vctl with its development tools into $(VENV) ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/runtime-ok
+
+demo: $(VENV)/runtime-ok
+	$(BIN)/vctl demo
+
+test: $(VENV)/dev-ok
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+#   make check   style, types, the rooms' borders, generated files up to date
+check: $(VENV)/dev-ok
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m vctl_cli.manpage --check
+	$(BIN)/python -m vctl_plans.diagram --check
+
+#   make fix     let ruff mend what it can
+fix: $(VENV)/dev-ok
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+#   make generate  write the generated files anew
+generate: $(VENV)/dev-ok
+	$(BIN)/python -m vctl_cli.manpage
+	$(BIN)/python -m vctl_plans.diagram
+
+#   make wheel   build the wheel into dist/
+wheel: $(VENV)/dev-ok
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean:
+	rm -rf $(VENV) dist build

@@ -1,0 +1,83 @@
+"""`vctl release create`: a release that nothing serves yet."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vctl_cli.artifacts import artifact
+from vctl_cli.deciding import repeated
+from vctl_cli.exitcodes import ExitCode
+from vctl_cli.options import NewService, Reason, Root
+from vctl_cli.planfile import source_uri
+from vctl_cli.reading import read_service, unknown_service
+from vctl_cli.render.document import show
+from vctl_cli.session import session_of
+from vctl_plans.keys import Keys
+from vctl_plans.names import check_name, check_root
+from vctl_plans.operate import Request
+from vctl_plans.phase import Component
+from vctl_plans.plan import Source
+from vctl_plans.release import Artifact, Release, compose
+from vctl_plans.store.commit import release_txn
+from vctl_plans.store.port import Store
+
+
+def create(
+    ctx: typer.Context,
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
+    *,
+    adapter: Annotated[str, typer.Option(metavar="PATH", help="Directory of the adapter.")],
+    root: Root = "",
+    reason: Reason = "",
+    new_service: NewService = False,
+) -> ExitCode:
+    """Make a release that nothing serves yet.
+
+    It is the stable release with the adapter in its place; roll it out with
+    `vctl rollout start --release N`.
+    """
+    session = session_of(ctx)
+    check_name(service, what="service")
+    given = Source(
+        source=source_uri(adapter, Path.cwd()), root=root and check_root(root, what="root")
+    )
+    made = artifact(given, component=Component.ADAPTER, screen=session.screen)
+    request, keys = session.request(reason), session.target.keys
+    release = session.run(
+        lambda store: write(store, keys, service, made, request=request, is_new=new_service)
+    )
+    show(session, release, kind="release", table=_text(release))
+    return ExitCode.DONE
+
+
+async def write(
+    store: Store, keys: Keys, service: str, adapter: Artifact, *, request: Request, is_new: bool
+) -> Release:
+    """Write the next release of *service*, with *adapter* in it.
+
+    Raises:
+        PlanError: The service does not exist, and was not said to be new.
+    """
+
+    async def once() -> Release:
+        reading = await read_service(store, keys, service)
+        if not (reading.is_known or is_new):
+            raise await unknown_service(store, keys, service)
+        known = reading.service
+        release = compose(
+            service,
+            {Component.ADAPTER: adapter},
+            known=known.releases.values(),
+            stable=known.stable,
+            by=request.by,
+            reason=request.reason,
+        )
+        await store.commit(release_txn(keys, known, release, by=request.by))
+        return release
+
+    return await repeated(once)
+
+
+def _text(release: Release) -> str:
+    return f"{release.service}: release {release.number} ({release.vector_text})"

@@ -1,0 +1,219 @@
+"""`vctl rollout start`: a plan, from a file or from flags, becomes a rollout that is followed.
+
+Order: everything that can be refused without hashing is refused first; the bytes are hashed once,
+before the first attempt to write; only the reading and the decision are repeated on conflict.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from vctl_cli.artifacts import artifact
+from vctl_cli.deciding import carry_out
+from vctl_cli.exitcodes import ExitCode
+from vctl_cli.options import NewService, NoWatch, Reason, Root, Service
+from vctl_cli.planfile import read_text, source_uri, to_yaml
+from vctl_cli.reading import Reading, read_known_service, read_service
+from vctl_cli.session import Session, session_of
+from vctl_cli.watching import finish
+from vctl_plans.errors import PlanError
+from vctl_plans.operate import AlreadyDone, Attach, Begin, Request
+from vctl_plans.operate import start as decide_start
+from vctl_plans.phase import Component
+from vctl_plans.plan import (
+    AnyDocument,
+    Plan,
+    RollbackDocument,
+    parse,
+    require_built,
+    resolve,
+    sources,
+)
+from vctl_plans.release import Artifact
+from vctl_plans.store.port import Store
+
+STDIN = "-"
+
+
+class Flags(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given on the command line beside the shared options."""
+
+    plan: str = ""
+    service: str = ""
+    adapter: str = ""
+    root: str = ""
+    release: int | None = None
+    strategy: str = ""
+    soak: str = ""
+    to: str = ""
+    reason: str = ""
+    supersede: bool = False
+    new_service: bool = False
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be carried out, with its bytes known."""
+
+    plan: Plan
+    wish: dict[Component, Artifact] | int
+    request: Request
+
+
+def start(
+    ctx: typer.Context,
+    plan: Annotated[
+        str, typer.Argument(metavar="[PLAN.yaml | -]", help="The plan; - reads stdin.")
+    ] = "",
+    *,
+    service: Service = "",
+    adapter: Annotated[
+        str, typer.Option(metavar="PATH", help="Directory of the adapter to bring in.")
+    ] = "",
+    root: Root = "",
+    release: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="full-switch or rollback. [default: full-switch]")
+    ] = "",
+    soak: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to wait before it counts as done.")
+    ] = "",
+    to: Annotated[str, typer.Option(metavar="N", help="Of a rollback: where to.")] = "",
+    reason: Reason = "",
+    supersede: Annotated[
+        bool, typer.Option("--supersede", help="Take the place of a rollout that still prepares.")
+    ] = False,
+    new_service: NewService = False,
+    no_watch: NoWatch = False,
+    print_plan: Annotated[
+        bool, typer.Option("--print-plan", help="Print the plan file that this means, and stop.")
+    ] = False,
+) -> ExitCode:
+    """Start a rollout and follow it to its end.
+
+    The plan is a file, or the flags that say the same. The rollout is carried out by the fleet's
+    conductor: it goes on when this command ends, however it ends. The identical plan started again
+    follows the rollout that runs, or is done at once when it has converged.
+    """
+    session = session_of(ctx)
+    flags = Flags(
+        plan=plan, service=service, adapter=adapter, root=root, release=release, soak=soak, to=to,
+        strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
+    )  # fmt: skip
+    content = plan_content(flags, session)
+    if print_plan:
+        session.screen.data(to_yaml(content))
+        return ExitCode.DONE
+    document = checked(content)
+
+    async def act(store: Store) -> ExitCode:
+        decision = await begin(session, store, document, flags)
+        return await finish(session, store, decision, is_watched=not no_watch)
+
+    return session.run(act)
+
+
+def checked(content: dict[str, Any]) -> AnyDocument:
+    """Return the plan of *content*, if vctl can carry it out.
+
+    Raises:
+        PlanError: It does not validate, or needs what is not built yet.
+    """
+    document = parse(content)
+    require_built(document)
+    return document
+
+
+def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
+    """Return the plan as a mapping, from the file or from the flags.
+
+    Raises:
+        PlanError: Neither was given, or both.
+    """
+    if not flags.plan:
+        return _from_flags(flags, session)
+    both = [f"--{name}" for name in ("adapter", "root", "release", "strategy", "soak", "to")
+            if getattr(flags, name)]  # fmt: skip
+    if both:
+        raise PlanError(
+            f"{', '.join(both)} and {flags.plan} both say what to do", hint="give one of them"
+        )
+    content = _from_file(flags.plan, session)
+    over = {"service": flags.service, "reason": flags.reason}
+    return {**content, **{name: value for name, value in over.items() if value}}
+
+
+def _from_file(plan: str, session: Session) -> dict[str, Any]:
+    if plan == STDIN:
+        return read_text(session.world.stdin.read(), base=Path.cwd(), where="stdin")
+    path = Path(plan)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise PlanError(f"{plan} cannot be read: {cause}") from cause
+    return read_text(text, base=path.parent, where=plan)
+
+
+def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
+    strategy = flags.strategy or "full-switch"
+    content: dict[str, Any] = {"service": session.service(flags.service), "strategy": strategy}
+    if flags.adapter and flags.release:
+        raise PlanError("--adapter and --release both name what to bring in", path="release")
+    if flags.adapter:
+        source = {"source": source_uri(flags.adapter, Path.cwd())}
+        content["release"] = {"adapter": source | ({"root": flags.root} if flags.root else {})}
+    elif flags.release:
+        content["release"] = flags.release
+    elif strategy != "rollback":
+        hint = "give --adapter PATH, --release N, or a plan file"
+        raise PlanError("what is to be rolled out?", path="release", hint=hint)
+    if flags.to:
+        content["to"] = int(flags.to) if flags.to.isdecimal() else flags.to
+    optional = {"soak": flags.soak, "reason": flags.reason}
+    return content | {name: value for name, value in optional.items() if value}
+
+
+async def begin(
+    session: Session, store: Store, document: AnyDocument, flags: Flags
+) -> Begin | Attach | AlreadyDone:
+    """Hash what the plan brings, and write the rollout.
+
+    Raises:
+        PlanError: The service does not exist, or nothing is at a source.
+        TransitionError: Another rollout runs.
+        ArtifactError: The bytes may not be served.
+    """
+    keys = session.target.keys
+    if not flags.new_service:
+        await read_known_service(store, keys, document.service)
+    wish = wish_of(session, document, flags)
+
+    def decide(reading: Reading) -> Begin | Attach | AlreadyDone:
+        return decide_start(
+            reading.service,
+            wish.plan,
+            wish=wish.wish,
+            roster=reading.present,
+            request=wish.request,
+            supersede=flags.supersede,
+        )
+
+    return await carry_out(store, keys, lambda: read_service(store, keys, document.service), decide)
+
+
+def wish_of(session: Session, document: AnyDocument, flags: Flags) -> Wish:
+    """Return what is to be carried out; this is where bytes are hashed."""
+    found = {
+        component: artifact(source, component=component, screen=session.screen)
+        for component, source in sources(document).items()
+    }
+    plan = resolve(document, {component: made.root for component, made in found.items()})
+    number = plan.to if isinstance(document, RollbackDocument) else document.release
+    return Wish(
+        plan=plan,
+        wish=number if isinstance(number, int) else found,
+        request=session.request(document.reason or flags.reason),
+    )

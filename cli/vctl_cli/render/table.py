@@ -1,0 +1,85 @@
+"""Tables for people: aligned columns, no frames, nothing that only a wide terminal can show.
+
+Plain text, so that a pipe gets the same. The last column takes what it needs; the others are as
+wide as their widest cell.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from vctl_plans.route import FULL_WEIGHT
+from vctl_plans.status import NodeStatus, ServiceStatus, StatusView
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return *rows* under *head*, columns aligned."""
+    cells = [head, *rows]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(head))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def status_text(view: StatusView) -> str:
+    """Return the fleet: its services, then its nodes."""
+    parts = [services_table(view.services) if view.services else f"fleet {view.fleet}: no service"]
+    parts.append(nodes_table(view.nodes) if view.nodes else "no node has ever reported")
+    parts += [f"unreadable: {problem}" for problem in view.problems]
+    return "\n\n".join(parts)
+
+
+def status_lines(view: StatusView) -> list[str]:
+    """Return a line for each service and node that says all of it, for a log of changes."""
+    services = [
+        f"{s.service}: release {s.release or 'none'}, {s.phase or 'no rollout'}, ready"
+        f" {s.ready}/{s.nodes}, route {s.acting}/{s.nodes}{': ' + s.sentence if s.sentence else ''}"
+        for s in view.services
+    ]
+    nodes = [f"{n.node}: {n.phase}{': ' + n.reason if n.reason else ''}" for n in view.nodes]
+    return [*services, *nodes, *(f"unreadable: {problem}" for problem in view.problems)]
+
+
+def services_table(services: Iterable[ServiceStatus]) -> str:
+    """Return a line for each service, and its last decision below it."""
+    head = ("SERVICE", "RELEASE", "VECTOR", "PHASE", "TRAFFIC", "READY", "ROUTE")
+    rows = {s.service: _service_row(s) for s in services}
+    lines = table(head, rows.values()).splitlines()
+    said = {s.service: s.sentence for s in services}
+    body = (
+        f"{line}\n  {said[name]}" if said[name] else line
+        for name, line in zip(rows, lines[1:], strict=True)
+    )
+    return "\n".join([lines[0], *body])
+
+
+def _service_row(service: ServiceStatus) -> tuple[str, ...]:
+    release = str(service.release or "none")
+    if service.target and service.target != service.release:
+        release = f"{release} -> {service.target}"
+    weight = service.weight if service.candidate else FULL_WEIGHT
+    serving = service.candidate or service.release
+    return (
+        service.service,
+        release,
+        service.vector or "-",
+        service.phase or "-",
+        f"{weight:g} % on {serving}" if serving else "none",
+        f"{service.ready}/{service.nodes}",
+        f"{service.acting}/{service.nodes}",
+    )
+
+
+def nodes_table(nodes: Iterable[NodeStatus]) -> str:
+    """Return a line for each node."""
+    rows = [
+        (
+            node.node,
+            node.phase,
+            node.engine or "-",
+            ",".join(f"{name}@{revision}" for name, revision in sorted(node.routes.items())) or "-",
+            node.reason,
+        )
+        for node in nodes
+    ]
+    return table(("NODE", "PHASE", "ENGINE", "ROUTE", "REASON"), rows)

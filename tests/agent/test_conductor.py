@@ -1,0 +1,259 @@
+"""A conductor looks, decides and writes; of any number of conductors one's writes count."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+import pytest
+
+from tests.agent.support import SERVICE
+from vctl_agent import election
+from vctl_agent.conductor import Conductor
+from vctl_agent.crashpoints import Crashpoints
+from vctl_plans import operate
+from vctl_plans.codec import decode, encode
+from vctl_plans.keys import Keys
+from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
+from vctl_plans.phase import Component, NodePhase, RolloutPhase
+from vctl_plans.plan import Plan
+from vctl_plans.release import Artifact
+from vctl_plans.rollout import Entry, Progress, Rollout
+from vctl_plans.snapshot import Service, read_services
+from vctl_plans.store.commit import begin_txn
+from vctl_plans.store.memory import MemoryStore
+from vctl_plans.store.port import Put, Txn
+
+KEYS = Keys("dev")
+ROOT = "b3:" + "1" * 64
+
+
+class Stage:
+    """A store, one rollout in it, and nodes that do what they are asked at once."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.now = 0.0
+        self.fence = 0
+
+    async def elect(self) -> None:
+        self.fence = await self.store.commit(Txn((), (Put(KEYS.conductor, b"c"),)))
+
+    async def begin(self, *, nodes: tuple[str, ...] = ("n1", "n2"), soak_s: float = 0) -> Rollout:
+        for node in nodes:
+            await self.store.put(
+                KEYS.node(node), encode(NodeRecord(node=node, boot_id=f"b-{node}"))
+            )
+        begun = operate.start(
+            Service(name=SERVICE),
+            Plan(service=SERVICE, strategy="full-switch", soak_s=soak_s, prepare_s=10),
+            wish={Component.ADAPTER: Artifact(root=ROOT, source="file:///v1")},
+            roster=nodes,
+            request=operate.Request(id="r1"),
+        )
+        assert isinstance(begun, operate.Begin)
+        await self.store.commit(begin_txn(KEYS, Service(name=SERVICE), begun))
+        return begun.rollout
+
+    async def service(self) -> Service:
+        entries = (await self.store.list(KEYS.services)).entries
+        return read_services(KEYS, entries).services[SERVICE]
+
+    async def phase(self) -> RolloutPhase:
+        rollout = (await self.service()).rollout
+        assert rollout is not None
+        return rollout.phase
+
+    async def report(self, node: str, *, boot_id: str = "") -> None:
+        """Have *node* say that it holds release 1 ready and acts on the newest route."""
+        release = ReleaseReport(
+            service=SERVICE, number=1, digest="d", phase=NodePhase.READY, rollout="r1"
+        )
+        report = NodeReport(
+            node=node,
+            boot_id=boot_id or f"b-{node}",
+            incarnation="i",
+            releases=(release,),
+            routes={SERVICE: (await self.service()).route_revision},
+            gateway_ok=True,
+        )
+        await self.store.put(KEYS.report(node), encode(report))
+
+    def conductor(self, store: MemoryStore | None = None) -> Conductor:
+        return Conductor(
+            store or self.store,
+            KEYS,
+            fence=self.fence,
+            crashpoints=Crashpoints(),
+            clock=lambda: self.now,
+        )
+
+    async def until(self, holds: Callable[[RolloutPhase], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not holds(await self.phase()):
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    made = Stage()
+    await made.elect()
+    yield made
+    await made.store.close()
+
+
+@contextlib.asynccontextmanager
+async def running(conductor: Conductor) -> AsyncIterator[None]:
+    task = asyncio.create_task(conductor.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_rollout_converges_when_the_nodes_do_their_part(stage: Stage) -> None:
+    """Every decision stands in the history, without a hole."""
+    await stage.begin()
+    async with running(stage.conductor()):
+        for phase in (RolloutPhase.SHIFTING, RolloutPhase.SETTLING, RolloutPhase.CONVERGED):
+            await stage.report("n1")
+            await stage.report("n2")
+            await stage.until(lambda now, p=phase: now is p)  # type: ignore[misc]
+
+    listing = await stage.store.list(KEYS.rollout_history(SERVICE, "r1"))
+    entries = [decode(e.value, Entry) for e in listing.entries]
+    assert [entry.seq for entry in entries] == [0, 1, 2, 3]
+    assert entries[-1].sentence == "converged (2/2) on release 1"
+
+
+async def test_report_of_an_agent_that_died_does_not_count(stage: Stage) -> None:
+    """A report whose boot id is not the record's is a dead agent's last word."""
+    await stage.begin(nodes=("n1",))
+    await stage.report("n1", boot_id="before")
+    async with running(stage.conductor()):
+        await asyncio.sleep(0.05)
+
+        assert await stage.phase() is RolloutPhase.PREPARING
+
+
+async def test_conductor_whose_term_ended_writes_nothing(stage: Stage) -> None:
+    """Whatever it believes: the election key was made anew, and its fence is old."""
+    await stage.begin(nodes=("n1",))
+    await stage.store.commit(Txn((), (Put(KEYS.conductor, b"other"),)))  # same key, still its fence
+    await stage.report("n1")
+    old = stage.conductor()
+    await stage.store.commit(Txn((), ()))
+    await _replace_conductor(stage)
+    async with running(old):
+        await asyncio.sleep(0.05)
+
+        assert await stage.phase() is RolloutPhase.PREPARING
+
+
+async def _replace_conductor(stage: Stage) -> None:
+    from vctl_plans.store.port import Delete
+
+    await stage.store.commit(Txn((), (Delete(KEYS.conductor),)))
+    await stage.elect()
+
+
+async def test_new_conductor_goes_on_with_the_time_that_had_passed(stage: Stage) -> None:
+    """The prepare deadline is not begun anew with every conductor."""
+    await stage.begin(nodes=("n1",))
+    async with running(stage.conductor()):
+        await asyncio.sleep(0.02)
+        stage.now = 6.0
+        await stage.store.put(KEYS.report("nobody"), b"{}")  # anything that wakes it
+        await _until_elapsed(stage, 6.0)
+
+    stage.now = 1000.0  # another machine's clock
+    async with running(stage.conductor()):
+        await asyncio.sleep(0.02)
+        assert await stage.phase() is RolloutPhase.PREPARING
+        stage.now = 1004.5
+        await stage.store.put(KEYS.report("nobody"), b"{ }")
+        await stage.until(lambda now: now is RolloutPhase.FAILED)
+
+
+async def _until_elapsed(stage: Stage, elapsed_s: float) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            found = await stage.store.get(KEYS.progress(SERVICE))
+            if found and decode(found.value, Progress).elapsed_s >= elapsed_s:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def test_lost_reply_is_settled_by_reading(stage: Stage) -> None:
+    """A decision whose reply was lost is neither repeated nor given up."""
+    await stage.begin(nodes=("n1",))
+    conductor_store = stage.store.peer()
+    async with running(stage.conductor(conductor_store)):
+        await asyncio.sleep(0.02)
+        conductor_store.lose_reply()
+        await stage.report("n1")
+        await stage.until(lambda now: now is RolloutPhase.SHIFTING)
+
+    listing = await stage.store.list(KEYS.rollout_history(SERVICE, "r1"))
+    assert [decode(e.value, Entry).seq for e in listing.entries] == [0, 1]
+
+
+async def test_rollout_of_a_newer_schema_is_left_alone(stage: Stage) -> None:
+    """An older conductor never takes over what it cannot read whole."""
+    rollout = await stage.begin(nodes=("n1",))
+    newer = msgspec.structs.replace(rollout, v=99)
+    await stage.store.put(KEYS.rollout(SERVICE), encode(newer))
+    await stage.report("n1")
+    async with running(stage.conductor()):
+        await asyncio.sleep(0.05)
+
+        assert await stage.phase() is RolloutPhase.PREPARING
+
+
+async def test_one_candidate_of_many_is_elected_and_the_next_follows() -> None:
+    """Terms do not overlap, and a lost lease ends one."""
+    store = MemoryStore()
+    terms: list[tuple[str, str]] = []
+
+    def conduct(name: str) -> election.Conduct:
+        async def term(fence: int) -> None:
+            assert fence
+            terms.append((name, "begins"))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                terms.append((name, "ends"))
+
+        return term
+
+    tasks = [
+        asyncio.create_task(
+            election.stand(store.peer(), KEYS, candidate=name, ttl_s=5, conduct=conduct(name))
+        )
+        for name in ("a", "b", "c")
+    ]
+    try:
+        for count in (1, 3, 5):
+            await _until_len(terms, count)
+            held = await store.get(KEYS.conductor)
+            assert held is not None
+            assert count == len(terms)
+            name = held.value.decode()
+            task = tasks["abc".index(name)]
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await store.close()
+
+    assert [what for _, what in terms] == ["begins", "ends"] * 3
+    assert len({name for name, _ in terms}) == 3
+
+
+async def _until_len(items: list[tuple[str, str]], count: int) -> None:
+    async with asyncio.timeout(5):
+        while len(items) < count:
+            await asyncio.sleep(0.005)

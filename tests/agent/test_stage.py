@@ -1,0 +1,201 @@
+"""An artifact is there whole and verified, or not at all."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.agent.support import make_adapter
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_plans import weights
+from vctl_plans.errors import ArtifactError, NotAllowed, RootMismatch
+from vctl_plans.phase import NodePhase
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    made = ArtifactStore(tmp_path / "state", [str(tmp_path / "allowed")])
+    made.open()
+    return made
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "allowed").mkdir()
+    return tmp_path / "allowed" / "v1"
+
+
+def _ignore(_phase: NodePhase, _done: int, _size: int) -> None:
+    pass
+
+
+def _left(store: ArtifactStore, tmp_path: Path) -> list[str]:
+    return sorted(p.name for p in (tmp_path / "state" / "artifacts").iterdir())
+
+
+def test_staged_artifact_is_the_source_read_only(store: ArtifactStore, source: Path) -> None:
+    """The copy has the same bytes and nobody may write to it."""
+    artifact = make_adapter(source)
+
+    staged = store.stage(artifact, _ignore)
+
+    assert artifact.root == weights.scan(staged).root
+    modes = {stat.S_IMODE(p.stat().st_mode) for p in staged.iterdir()}
+    assert {0o444} == modes
+    assert stat.S_IMODE(staged.stat().st_mode) == 0o555
+
+
+def test_only_files_of_the_artifact_are_copied(store: ArtifactStore, source: Path) -> None:
+    """A trainer's leftovers stay where they are."""
+    artifact = make_adapter(source)
+    (source / "training_args.bin").write_bytes(b"pickle")
+
+    staged = store.stage(artifact, _ignore)
+
+    assert sorted(p.name for p in staged.iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+
+
+def test_mismatch_names_the_tensor_and_leaves_nothing(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """With the manifest beside the source, what differs is named by tensor."""
+    artifact = make_adapter(source)
+    weights.save(weights.scan(source), weights.manifest_path(source))
+    file = source / "adapter_model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+    with pytest.raises(RootMismatch) as caught:
+        store.stage(artifact, _ignore)
+
+    assert caught.value.tensors == (
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
+    )
+    assert _left(store, tmp_path) == []
+
+
+def test_source_outside_the_allowed_roots_is_refused(store: ArtifactStore, tmp_path: Path) -> None:
+    """A plan cannot make a node read whatever it likes."""
+    artifact = make_adapter(tmp_path / "elsewhere")
+
+    with pytest.raises(NotAllowed, match="outside the allowed roots"):
+        store.stage(artifact, _ignore)
+
+
+def test_link_out_of_the_allowed_roots_is_refused(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """Where a path leads counts, and not how it is written."""
+    artifact = make_adapter(tmp_path / "elsewhere")
+    source.symlink_to(tmp_path / "elsewhere")
+    linked = type(artifact)(root=artifact.root, source=f"file://{source}")
+
+    with pytest.raises(NotAllowed):
+        store.stage(linked, _ignore)
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://bucket/v1", "http://host/v1", "/plain/path", "file://far/v1"]
+)
+def test_source_of_another_kind_is_refused(store: ArtifactStore, source: Path, uri: str) -> None:
+    """Only what can be read is tried."""
+    artifact = make_adapter(source)
+
+    with pytest.raises(NotAllowed, match="only file:// sources"):
+        store.stage(type(artifact)(root=artifact.root, source=uri), _ignore)
+
+
+def test_link_inside_the_source_is_refused(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """No link is followed, not even to the right bytes."""
+    artifact = make_adapter(source)
+    target = tmp_path / "allowed" / "moved.json"
+    (source / "adapter_config.json").rename(target)
+    (source / "adapter_config.json").symlink_to(target)
+
+    with pytest.raises(NotAllowed):
+        store.stage(artifact, _ignore)
+    assert _left(store, tmp_path) == []
+
+
+def test_source_that_is_not_there_may_come(store: ArtifactStore, source: Path) -> None:
+    """A mount that is late is no permanent failure."""
+    artifact = make_adapter(source)
+    gone = type(artifact)(root=artifact.root, source=f"file://{source}-not-yet")
+
+    with pytest.raises(ArtifactError) as caught:
+        store.stage(gone, _ignore)
+
+    assert type(caught.value) is ArtifactError
+
+
+@pytest.mark.parametrize("phase", [NodePhase.FETCHING, NodePhase.VERIFYING])
+def test_stop_in_the_middle_leaves_nothing(
+    store: ArtifactStore, source: Path, tmp_path: Path, phase: NodePhase
+) -> None:
+    """What is not whole is not there."""
+    artifact = make_adapter(source)
+
+    def stop(now: NodePhase, _done: int, _size: int) -> None:
+        if now is phase:
+            raise ArtifactError("stopped")
+
+    with pytest.raises(ArtifactError, match="stopped"):
+        store.stage(artifact, stop)
+    assert _left(store, tmp_path) == []
+
+
+def test_half_a_copy_of_a_killed_agent_is_swept(source: Path, tmp_path: Path) -> None:
+    """Whatever SIGKILL left, the next agent begins clean."""
+    artifact = make_adapter(source)
+    half = tmp_path / "state" / "artifacts" / ".fetching-abc"
+    half.mkdir(parents=True)
+    (half / "adapter_model.safetensors").write_bytes(b"half")
+    half.chmod(0o555)
+
+    store = ArtifactStore(tmp_path / "state", [str(source.parent)])
+    store.open()
+    assert _left(store, tmp_path) == []
+
+    store.stage(artifact, _ignore)
+    assert [artifact.root.removeprefix("b3:")] == _left(store, tmp_path)
+
+
+def test_copy_that_another_process_made_is_verified_before_it_counts(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """Rot between two agents' lives is found, and the copy is brought anew."""
+    artifact = make_adapter(source)
+    staged = store.stage(artifact, _ignore)
+    victim = staged / "adapter_model.safetensors"
+    victim.chmod(0o644)
+    with victim.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff")
+    later = ArtifactStore(tmp_path / "state", [str(source.parent)])
+    later.open()
+    assert not later.is_staged(artifact.root)
+
+    with pytest.raises(RootMismatch):
+        later.stage(artifact, _ignore)
+    later.stage(artifact, _ignore)
+
+    assert later.is_staged(artifact.root)
+    assert artifact.root == weights.scan(staged).root
+
+
+def test_progress_tells_both_phases(store: ArtifactStore, source: Path) -> None:
+    """A report can say whether a node fetches or verifies."""
+    told: list[NodePhase] = []
+    progress: Callable[[NodePhase, int, int], None] = lambda phase, _d, _s: told.append(phase)  # noqa: E731
+
+    store.stage(make_adapter(source), progress)
+
+    assert list(dict.fromkeys(told)) == [NodePhase.FETCHING, NodePhase.VERIFYING]

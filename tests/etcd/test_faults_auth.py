@@ -1,0 +1,155 @@
+"""F16 and certificates: who may read what, and tokens that run out."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.etcd.certificates import Authority
+from tests.etcd.conftest import ServerMaker, StoreMaker
+from tests.etcd.servers import EtcdServer
+from tests.etcd.waiting import next_update, update_where
+from vctl_plans.errors import Rejected, StoreUnavailable
+from vctl_plans.store.gateway import GatewayReader, GatewayUnsuitable
+from vctl_plans.store.settings import StoreSettings
+
+pytestmark = pytest.mark.etcd
+TOKEN_TTL_S = 2
+
+
+def enable_auth(server: EtcdServer, prefix: str, *flags: str) -> None:
+    """Let *ann* read and write *prefix* only; she may come with password or certificate."""
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    for command in (
+        ("user", "add", "root:root"),
+        ("user", "grant-role", "root", "root"),
+        ("user", "add", "ann:secret"),
+        ("role", "add", "writer"),
+        ("role", "grant-permission", "writer", "readwrite", prefix, end),
+        ("user", "grant-role", "ann", "writer"),
+        ("auth", "enable"),
+    ):
+        server.ctl(*flags, *command)
+
+
+@pytest.fixture
+def guarded(binary: Path, make_server: ServerMaker, prefix: str) -> EtcdServer:
+    """A server that knows ann, and forgets idle tokens after two seconds."""
+    server = make_server(binary, args=["--auth-token-ttl", str(TOKEN_TTL_S)])
+    enable_auth(server, prefix)
+    return server
+
+
+async def test_f16_expired_tokens_are_never_seen(
+    guarded: EtcdServer, make_store: StoreMaker, prefix: str
+):
+    store = make_store(guarded.endpoint, user="ann", password="secret")
+    updates = store.watch(prefix)
+    await next_update(updates)
+    lease = await store.grant(3)
+    for number in range(2):
+        await asyncio.sleep(TOKEN_TTL_S + 1.5)
+        await store.put(f"{prefix}{number}", b"", lease_id=lease.id)
+        assert (await next_update(updates)).changed == {f"{prefix}{number}"}
+        assert len((await next_update(store.watch(prefix))).entries) == number + 1
+    assert lease.valid_for_s() > 0
+
+
+async def test_f16_a_restarted_server_is_authenticated_to_again(
+    guarded: EtcdServer, make_store: StoreMaker, prefix: str
+):
+    store = make_store(guarded.endpoint, user="ann", password="secret")
+    updates = store.watch(prefix)
+    await next_update(updates)
+    guarded.kill()
+    await asyncio.to_thread(guarded.start)
+    await store.put(prefix + "a", b"")
+    await update_where(updates, lambda update: update.is_live and bool(update.entries))
+
+
+async def test_f16_a_denied_prefix_is_a_hard_error(
+    guarded: EtcdServer, make_store: StoreMaker, prefix: str
+):
+    store = make_store(guarded.endpoint, user="ann", password="secret")
+    with pytest.raises(Rejected) as caught:
+        await next_update(store.watch("/elsewhere/"))
+    assert caught.value.code == "PERMISSION_DENIED"
+    assert "role" in caught.value.hint
+    with pytest.raises(Rejected):
+        await store.put("/elsewhere/a", b"")
+    await store.put(prefix + "a", b"")
+
+
+async def test_without_user_or_with_a_wrong_password_it_is_said(
+    guarded: EtcdServer, make_store: StoreMaker, prefix: str
+):
+    with pytest.raises(Rejected, match="who asks") as caught:
+        await make_store(guarded.endpoint).get(prefix)
+    assert "ETCDCTL_USER" in caught.value.hint
+    with pytest.raises(Rejected, match="authentication failed"):
+        await make_store(guarded.endpoint, user="ann", password="wrong").get(prefix)
+
+
+async def test_a_user_is_no_harm_where_authentication_is_off(
+    newest: Path, make_server: ServerMaker, make_store: StoreMaker, prefix: str
+):
+    server = make_server(newest)
+    store = make_store(server.endpoint, user="ann", password="secret")
+    await store.put(prefix + "a", b"1")
+    enable_auth(server, prefix)
+    await store.put(prefix + "a", b"2")
+    settings = StoreSettings((server.endpoint,), user="ann", password="secret")
+    with GatewayReader(settings) as reader:
+        entry = reader.get(prefix + "a")
+    assert entry is not None
+    assert entry.value == b"2"
+
+
+async def test_the_gateway_reader_authenticates_and_again(
+    guarded: EtcdServer, make_store: StoreMaker, prefix: str
+):
+    store = make_store(guarded.endpoint, user="ann", password="secret")
+    await store.put(prefix + "a", b"1")
+    settings = StoreSettings((guarded.endpoint,), user="ann", password="secret")
+    with GatewayReader(settings) as reader:
+        listing = reader.list(prefix)
+        await asyncio.sleep(TOKEN_TTL_S + 1.5)
+        assert reader.list(prefix).entries == listing.entries
+        with pytest.raises(Rejected) as caught:
+            reader.get("/elsewhere/a")
+    assert caught.value.code == "PERMISSION_DENIED"
+    with GatewayReader(StoreSettings((guarded.endpoint,))) as stranger:
+        with pytest.raises(Rejected, match="who asks"):
+            stranger.get(prefix + "a")
+
+
+async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
+    binary: Path, make_server: ServerMaker, make_store: StoreMaker, prefix: str, tmp_path: Path
+):
+    authority = Authority(tmp_path / "tls")
+    server_files = (*authority.issue("server"), authority.certificate)
+    server = make_server(binary, tls=server_files)
+    flags = {}
+    for user in ("root", "ann"):
+        certificate, key = map(str, authority.issue(user))
+        files = {"ca_file": str(authority.certificate), "cert_file": certificate, "key_file": key}
+        flags[user] = files
+    root = flags["root"]
+    enable_auth(
+        server,
+        prefix,
+        *("--cacert", root["ca_file"], "--cert", root["cert_file"], "--key", root["key_file"]),
+    )
+    store = make_store(server.endpoint, **flags["ann"])
+    await store.put(prefix + "a", b"1")
+    assert set((await next_update(store.watch(prefix))).entries) == {prefix + "a"}
+    with pytest.raises(Rejected) as caught:
+        await store.get("/elsewhere/a")
+    assert caught.value.code == "PERMISSION_DENIED"
+
+    with GatewayReader(StoreSettings((server.endpoint,), **flags["ann"])) as reader:
+        with pytest.raises(GatewayUnsuitable):
+            reader.get(prefix + "a")
+    stranger = make_store(server.endpoint, timeout_s=0.3, ca_file=root["ca_file"])
+    with pytest.raises(StoreUnavailable):
+        await stranger.get(prefix + "a")

@@ -1,0 +1,200 @@
+"""The real process: what a user starts, kills and starts again."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.gateway.support import (
+    FLEET,
+    KEYS,
+    StubAgent,
+    StubEngine,
+    a_release,
+    a_route,
+    event,
+    eventually,
+    nobody_url,
+    ready,
+)
+from tests.gateway.test_state import an_update, support
+from vctl_agent.gateway.live import Acted, Live
+from vctl_agent.gateway.persist import Saver
+
+MODEL = a_release(1).engine_name
+BODY = {"model": "support", "messages": [{"role": "user", "content": "a secret"}]}
+
+
+class Process:
+    """A gateway as a process."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self._folder = folder
+        self._flags = flags
+        self._log = (folder / "log").open("ab")
+        self._process: asyncio.subprocess.Process
+
+    async def start(self) -> None:
+        files = [self._folder / "port", self._folder / "admin-port"]
+        for file in files:
+            file.unlink(missing_ok=True)
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "vctl_agent.gateway", "--fleet", FLEET, "--node", "n1"),
+            *("--listen", "127.0.0.1:0", "--port-file", str(files[0])),
+            *("--admin-port-file", str(files[1]), "--socket", str(self._folder / "gw.sock")),
+            *("--state", str(self._folder / "state"), "--endpoints", nobody_url()),
+            *self._flags,
+            stderr=self._log,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        await eventually(lambda: all(file.exists() for file in files), deadline_s=15)
+        self.url, self.admin_url = (f"http://{file.read_text().strip()}" for file in files)
+
+    async def end(self, number: signal.Signals) -> int:
+        self._process.send_signal(number)
+        return await self.ended()
+
+    def tell(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(10):
+            return await self._process.wait()
+
+    def logged(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self._folder / "log").read_text().splitlines()]
+
+    async def clean(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        self._log.close()
+
+
+@contextlib.asynccontextmanager
+async def process(folder: Path, *flags: str) -> AsyncIterator[Process]:
+    made = Process(folder, *flags)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.clean()
+
+
+async def save_state(folder: Path, engine_url: str) -> None:
+    """Leave on disk what a gateway leaves that serves release 1."""
+    (folder / "state").mkdir()
+    live = Live(Acted(), prefix=KEYS.services, clock=lambda: 0.0)
+    live.learn(an_update(9, **support(a_route(1))))
+    live.accept(ready(a_release(1), engine_url=engine_url))
+    await Saver(live, folder / "state", FLEET).save()
+
+
+async def test_gateway_alone_after_a_kill_serves_the_last_route(tmp_path: Path):
+    async with StubEngine().running() as engine, aiohttp.ClientSession() as client:
+        await save_state(tmp_path, engine.url)
+        async with process(tmp_path) as gateway:
+            for _ in range(2):
+                url = f"{gateway.url}/v1/chat/completions"
+                async with client.post(url, json=BODY) as answer:
+                    assert (answer.status, answer.headers["x-vctl-route"]) == (200, "5")
+                async with client.get(f"{gateway.admin_url}/readyz") as answer:
+                    assert (answer.status, (await answer.json())["is_connected"]) == (200, False)
+                assert await gateway.end(signal.SIGKILL) == -signal.SIGKILL
+                await gateway.start()
+        (line, *_) = [line for line in gateway.logged() if line["event"] == "request"]
+        assert (line["service"], line["release"], line["status"]) == ("support", 1, 200)
+        assert (line["node"], line["fleet"]) == ("n1", FLEET)
+        assert "a secret" not in (tmp_path / "log").read_text()
+
+
+async def test_sigterm_lets_streams_finish_and_takes_no_new_connection(tmp_path: Path):
+    go = asyncio.Event()
+
+    async def wait_then_end(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(event(body["model"], "t0"))
+        await go.wait()
+        await response.write(event(body["model"], "t1"))
+        return response
+
+    async with StubEngine().running() as engine, aiohttp.ClientSession() as client:
+        engine.answer = wait_then_end
+        await save_state(tmp_path, engine.url)
+        async with process(tmp_path, "--grace", "10s", "--access-log", "off") as gateway:
+            url = f"{gateway.url}/v1/chat/completions"
+            async with client.post(url, json=BODY) as answer:
+                await answer.content.readuntil(b"\n\n")
+                gateway.tell(signal.SIGTERM)
+                await eventually(lambda: gateway.logged()[-1]["event"] == "draining")
+                async with client.get(f"{gateway.admin_url}/readyz") as readyz:
+                    assert (await readyz.json())["reason"] == "draining"
+                async with aiohttp.ClientSession() as other:
+                    with pytest.raises(aiohttp.ClientConnectorError):
+                        await other.post(url, json=BODY)
+                go.set()
+                assert await answer.content.read() == event("support", "t1")
+            assert await gateway.ended() == 0
+
+
+async def test_stream_that_outlasts_the_grace_time_is_cut(tmp_path: Path):
+    async def never_end(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(event(body["model"], "t0"))
+        await asyncio.sleep(60)
+        return response
+
+    async with StubEngine().running() as engine, aiohttp.ClientSession() as client:
+        engine.answer = never_end
+        await save_state(tmp_path, engine.url)
+        async with process(tmp_path, "--grace", "100ms") as gateway:
+            async with client.post(f"{gateway.url}/v1/chat/completions", json=BODY) as answer:
+                await answer.content.readuntil(b"\n\n")
+                gateway.tell(signal.SIGTERM)
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await answer.content.read()
+            assert await gateway.ended() == 0
+
+
+async def test_agent_speaks_to_the_process_over_its_socket(tmp_path: Path):
+    async with StubEngine().running() as engine:
+        await save_state(tmp_path, engine.url)
+        async with process(tmp_path):
+            agent = StubAgent(tmp_path / "gw.sock")
+            await agent.connect()
+            await eventually(lambda: bool(agent.heard))
+            assert agent.last.routes == {"support": 5}
+            assert not agent.last.is_connected
+            await agent.say(ready(engine_url=engine.url))
+            await eventually(lambda: agent.last.accepted == ())
+            await agent.vanish()
+
+
+async def test_configuration_problems_are_all_said_and_end_with_2(tmp_path: Path):
+    made = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "vctl_agent.gateway", "--node", "N", "--listen", "x"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    out, error = await made.communicate()
+    assert made.returncode == 2
+    assert out == b""
+    lines = error.decode().splitlines()
+    assert [line.split(":")[1].split()[0] for line in lines[:3]] == [
+        "--fleet",
+        "--node",
+        "--listen",
+    ]
+    assert lines[3] == "vctl-gateway --help lists all settings"
