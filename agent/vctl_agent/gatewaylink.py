@@ -83,10 +83,10 @@ class GatewayLink:
                     self.heard = message
                     self._wake()
         finally:
+            writer.close()
             telling.cancel()
             # gather, since to suppress CancelledError here would swallow one's own cancellation.
             await asyncio.gather(telling, return_exceptions=True)
-            writer.close()
 
     async def _tell_all(self, writer: asyncio.StreamWriter) -> None:
         while True:

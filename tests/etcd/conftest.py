@@ -57,7 +57,7 @@ def make_server(tmp_path: Path) -> Iterator[ServerMaker]:
 
     yield make
     for server in servers:
-        server.stop()
+        server.kill()
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def make_cluster(tmp_path: Path) -> Iterator[ClusterMaker]:
 
     yield make
     for cluster in clusters:
-        cluster.stop()
+        cluster.kill()
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 
     yield endpoint
     for server in servers.values():
-        server.stop()
+        server.kill()
 
 
 @pytest.fixture(

@@ -5,6 +5,7 @@ It runs in the test's own event loop. Faults work on connections that exist and 
 
 import asyncio
 from contextlib import suppress
+from typing import Self
 
 _CHUNK_BYTES = 65_536
 
@@ -25,7 +26,7 @@ class Proxy:
         self.dropped_bytes = 0
         self.connections = 0
 
-    async def __aenter__(self) -> "Proxy":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 

@@ -278,7 +278,7 @@ class EtcdCluster:
                 for member in self.members:
                     member.wait_healthy()
             except RuntimeError:
-                self.stop()
+                self.kill()
                 if attempt == _START_ATTEMPTS:
                     raise
                 for member in self.members:
@@ -299,6 +299,11 @@ class EtcdCluster:
         raise RuntimeError("the cluster has no leader")
 
     def stop(self) -> None:
-        """End all members."""
+        """End all members gently."""
         for member in self.members:
             member.stop()
+
+    def kill(self) -> None:
+        """End all members at once."""
+        for member in self.members:
+            member.kill()

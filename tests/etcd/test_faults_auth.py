@@ -118,9 +118,9 @@ async def test_the_gateway_reader_authenticates_and_again(
         with pytest.raises(Rejected) as caught:
             reader.get("/elsewhere/a")
     assert caught.value.code == "PERMISSION_DENIED"
-    with GatewayReader(StoreSettings((guarded.endpoint,))) as stranger:
-        with pytest.raises(Rejected, match="who asks"):
-            stranger.get(prefix + "a")
+    stranger = GatewayReader(StoreSettings((guarded.endpoint,)))
+    with stranger, pytest.raises(Rejected, match="who asks"):
+        stranger.get(prefix + "a")
 
 
 async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
@@ -147,9 +147,9 @@ async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
         await store.get("/elsewhere/a")
     assert caught.value.code == "PERMISSION_DENIED"
 
-    with GatewayReader(StoreSettings((server.endpoint,), **flags["ann"])) as reader:
-        with pytest.raises(GatewayUnsuitable):
-            reader.get(prefix + "a")
+    ann = StoreSettings((server.endpoint,), **flags["ann"])  # type: ignore[arg-type]
+    with GatewayReader(ann) as reader, pytest.raises(GatewayUnsuitable):
+        reader.get(prefix + "a")
     stranger = make_store(server.endpoint, timeout_s=0.3, ca_file=root["ca_file"])
     with pytest.raises(StoreUnavailable):
         await stranger.get(prefix + "a")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.etcd.conftest import ClusterMaker, ServerMaker, StoreMaker
 from tests.etcd.waiting import eventually, next_update, update_where
 from vctl_plans.errors import Conflict, Indeterminate, StoreError, StoreUnavailable
 from vctl_plans.store.etcd import EtcdStore
-from vctl_plans.store.port import KeyValue, ModRevisionIs, Put, Txn
+from vctl_plans.store.port import KeyValue, ModRevisionIs, Put, Txn, Update
 from vctl_plans.store.watch import Patience
 
 pytestmark = pytest.mark.etcd
@@ -140,15 +141,17 @@ async def test_f3_writes_and_watches_move_on_when_members_stop_in_turn(
         await asyncio.sleep(3)
         member.resume()
         mark = await put_somehow(store, prefix + "mark", member.name)
-        await update_where(
-            updates, lambda update, mark=mark: update.is_live and update.revision >= mark
-        )
+        await update_where(updates, partial(is_live_at, mark))
     stop.set()
     durations = await writing
     assert max(durations) < 5
     entry = await store.get(prefix + "number")
     assert entry is not None
     await eventually(lambda: agrees(watcher, store, prefix), "watch and store agree")
+
+
+def is_live_at(revision: int, update: Update) -> bool:
+    return update.is_live and update.revision >= revision
 
 
 async def put_somehow(store: EtcdStore, key: str, text: str) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.etcd.conftest import ServerMaker, StoreMaker
 from tests.etcd.proxy import Proxy
-from tests.etcd.waiting import next_update
+from tests.etcd.waiting import eventually, next_update
 from vctl_plans.errors import Conflict, ForkedProcess, Indeterminate, Rejected, StoreUnavailable
 from vctl_plans.store.etcd import EtcdStore
 from vctl_plans.store.port import ModRevisionIs, Put, Txn
@@ -55,8 +55,11 @@ async def test_f23_a_put_is_repeated_until_it_is_answered(
         proxy.drop_replies()
         putting = asyncio.create_task(store.put(prefix + "a", b"1"))
         direct = make_store(server.endpoint)
-        while await direct.get(prefix + "a") is None:
-            await asyncio.sleep(0.01)
+
+        async def is_written() -> bool:
+            return await direct.get(prefix + "a") is not None
+
+        await eventually(is_written, "the put arrived")
         proxy.cut()
         revision = await putting
         entry = await direct.get(prefix + "a")
@@ -103,6 +106,11 @@ async def test_f13_a_range_of_many_mib_is_read_in_pages(
     assert [len(entry.value) for entry in listing.entries] == [len(value)] * 48
 
 
+async def fill(store: EtcdStore, prefix: str) -> None:
+    for number in range(40):
+        await store.put(prefix + "big", bytes([number]) * 1_000_000)
+
+
 async def test_f14_a_full_etcd_is_told_apart_and_repaired(
     binary: Path, make_server: ServerMaker, make_store: StoreMaker, prefix: str
 ):
@@ -111,8 +119,7 @@ async def test_f14_a_full_etcd_is_told_apart_and_repaired(
     lease = await store.grant(3)
     await store.put(prefix + "leased", b"", lease_id=lease.id)
     with pytest.raises(Rejected, match="etcd is full") as caught:
-        for number in range(40):
-            await store.put(prefix + "big", bytes([number]) * 1_000_000)
+        await fill(store, prefix)
     assert caught.value.code == "RESOURCE_EXHAUSTED"
     assert "defrag" in caught.value.hint
     with pytest.raises(Rejected, match="etcd is full"):

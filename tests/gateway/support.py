@@ -24,7 +24,7 @@ from vctl_plans.release import Artifact, Release, release_digest
 from vctl_plans.route import Route
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.memory import MemoryStore
-from vctl_plans.store.port import Put, Txn
+from vctl_plans.store.port import Put, Store, Txn
 
 FLEET = "dev"
 SERVICE = "support"
@@ -66,7 +66,7 @@ def ready(*releases: Release, engine_url: str = "http://nowhere.invalid") -> Age
     return AgentState(boot_id="agent-boot", engine_url=engine_url, ready=listed)
 
 
-async def publish(store: MemoryStore, route: Route | None, *releases: Release) -> int:
+async def publish(store: Store, route: Route | None, *releases: Release) -> int:
     """Write a route and releases in one transaction; return its revision: the route revision."""
     puts = [Put(KEYS.release(r.service, r.number), encode(r)) for r in releases]
     if route is not None:

@@ -43,7 +43,7 @@ class Process:
         self._log = (folder / "log").open("ab")
         self._process: asyncio.subprocess.Process
 
-    async def start(self) -> None:
+    async def start(self, *, deadline_s: float = 15.0) -> None:
         files = [self._folder / "port", self._folder / "admin-port"]
         for file in files:
             file.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ class Process:
             stderr=self._log,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
-        await eventually(lambda: all(file.exists() for file in files), deadline_s=15)
+        await eventually(lambda: all(file.exists() for file in files), deadline_s=deadline_s)
         self.url, self.admin_url = (f"http://{file.read_text().strip()}" for file in files)
 
     async def end(self, number: signal.Signals) -> int:
@@ -165,6 +165,53 @@ async def test_stream_that_outlasts_the_grace_time_is_cut(tmp_path: Path):
                 with pytest.raises(aiohttp.ClientPayloadError):
                     await answer.content.read()
             assert await gateway.ended() == 0
+
+
+async def test_second_signal_cuts_the_drain_short(tmp_path: Path):
+    async def never_end(*_: Any) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        return web.Response()
+
+    async with StubEngine().running() as engine, aiohttp.ClientSession() as client:
+        engine.answer = never_end
+        await save_state(tmp_path, engine.url)
+        async with process(tmp_path, "--grace", "1h") as gateway:
+            url = f"{gateway.url}/v1/chat/completions"
+            request = asyncio.create_task(_status(client, url))
+            await eventually(lambda: engine.open == 1)
+            gateway.tell(signal.SIGTERM)
+            await eventually(lambda: gateway.logged()[-1]["event"] == "draining")
+            gateway.tell(signal.SIGTERM)
+            assert await gateway.ended() == 0
+            with pytest.raises(aiohttp.ClientError):
+                await request
+
+
+async def _status(client: aiohttp.ClientSession, url: str) -> int:
+    async with client.post(url, json=BODY) as answer:
+        return answer.status
+
+
+async def test_what_is_no_http_is_refused_and_leaves_one_line_without_its_text(tmp_path: Path):
+    async with process(tmp_path) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"a secret\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+        writer.close()
+        await writer.wait_closed()
+        assert gateway.logged()[-1]["event"] == "malformed request"
+    assert "a secret" not in (tmp_path / "log").read_text()
+
+
+async def test_second_gateway_on_a_socket_does_not_start(tmp_path: Path):
+    async with process(tmp_path) as first:
+        second = Process(tmp_path)
+        with pytest.raises(AssertionError, match="did not come true"):
+            await second.start(deadline_s=2)
+        assert await second.ended() == 1
+        assert "another gateway listens" in first.logged()[-1]["error"]
+        await second.clean()
 
 
 async def test_agent_speaks_to_the_process_over_its_socket(tmp_path: Path):

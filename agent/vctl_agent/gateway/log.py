@@ -5,6 +5,9 @@ import sys
 
 import msgspec
 import structlog
+from aiohttp.http import HttpProcessingError
+
+_log = structlog.get_logger()
 
 
 def configure(*, fleet: str, node: str) -> None:
@@ -28,6 +31,24 @@ def configure(*, fleet: str, node: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    logging.basicConfig(handlers=[_Libraries()], level=logging.WARNING, force=True)
+
+
+class _Libraries(logging.Handler):
+    """Passes on what aiohttp and asyncio log; it is seldom, and then it is a bug of ours."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            # A client's malformed request, answered with 400; its text would show contents.
+            _log.info("malformed request", error=type(error).__name__)
+            return
+        _log.error(
+            "library error",
+            library=record.name,
+            error=record.getMessage(),
+            exc_info=record.exc_info if error else None,
+        )
 
 
 def _named(fleet: str, node: str) -> structlog.typing.Processor:

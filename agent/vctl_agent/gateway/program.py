@@ -37,9 +37,9 @@ from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.settings import StoreSettings
 
 _RESTART_S = 1.0
-_CLOSE_S = 1.0
+_CLOSE_S = 0.1  # for what is left after the drain
 _BACKLOG = 1024
-_USAGE, _BUG = 2, 70
+_FAILED, _USAGE, _BUG = 1, 2, 70
 _log = structlog.get_logger()
 
 
@@ -210,9 +210,12 @@ def main() -> int:
         asyncio.run(serve(settings, _etcd(settings.store)))
     except (VctlError, OSError) as cause:
         _log.error("gateway cannot serve", error=str(cause), hint=getattr(cause, "hint", ""))
-        return 1
+        return _FAILED
     except asyncio.CancelledError:
         _log.warning("drain cut short by a second signal")
+    except Exception:  # noqa: BLE001  the top of the program
+        _log.exception("gateway failed by a bug")
+        return _BUG
     return 0
 
 

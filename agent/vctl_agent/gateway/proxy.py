@@ -185,8 +185,10 @@ class Proxy:
         base = self._live.engine_url
         if not base:
             raise Refused(503, "no engine is known yet", code="engine_unavailable")
+        query = request.rel_url.raw_query_string
+        # The path that was checked, not the client's spelling of it.
         answer = await self._upstream.ask(
-            base + request.rel_url.raw_path_qs,
+            f"{base}{request.path}?{query}" if query else f"{base}{request.path}",
             body,
             headers.for_engine(request.headers, passage.request_id),
         )

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from typer._completion_shared import get_completion_script
 
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.session import session_of
@@ -31,9 +32,6 @@ def completion(
 
 def script(shell: Shell) -> str:
     """Return the completion script of *shell*."""
-    from typer.completion import get_completion_script  # noqa: PLC0415  only this command asks
-
-    made: str = get_completion_script(
+    return get_completion_script(
         prog_name="vctl", complete_var="_VCTL_COMPLETE", shell=shell.value
     )
-    return made

@@ -98,9 +98,9 @@ def verify_view(
 
 
 def _text(view: VerifyView) -> str:
+    size = f"{bytes_text(view.size_bytes)}, {view.files} files, {view.tensors} tensors"
     lines = [
-        f"{view.path}: {view.artifact}, {bytes_text(view.size_bytes)},"
-        f" {view.files} files, {view.tensors} tensors",
+        f"{view.path}: {view.artifact}, {size}",
         f"root      {view.root}",
         *([f"content   {view.content_root}"] if view.tensors else []),
         *(f"left out  {item}" for item in view.left_out),

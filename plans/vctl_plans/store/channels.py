@@ -12,8 +12,9 @@ backoff.
 import asyncio
 import enum
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -33,6 +34,28 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),  # else all channels share one connection
 )
+
+
+async def finish(call: Awaitable[Any], timeout_s: float) -> Any:
+    """Return what a unary *call* returns, within *timeout_s*.
+
+    gRPC's own ``timeout=`` is not used: grpc.aio adds it to the wall clock.
+
+    Raises:
+        BrokenAttemptError: It took too long, or its channel was closed.
+        AioRpcError: As gRPC says.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await call
+    except TimeoutError as cause:
+        raise BrokenAttemptError(f"no answer in {timeout_s:.1f} s") from cause
+    except asyncio.CancelledError as cause:
+        task = asyncio.current_task()
+        if task is None or task.cancelling() > 0:
+            raise
+        # Not ours: grpc.aio raises it when the channel is closed.
+        raise BrokenAttemptError("the channel was closed") from cause
 
 
 class Lane(enum.Enum):

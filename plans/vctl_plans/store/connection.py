@@ -17,7 +17,7 @@ import grpc.aio
 
 from vctl_plans.errors import ForkedProcess, Indeterminate, Rejected, StoreError, StoreUnavailable
 from vctl_plans.store.backoff import backoff_s
-from vctl_plans.store.channels import Channels, Conduit, Lane
+from vctl_plans.store.channels import Channels, Conduit, Lane, finish
 from vctl_plans.store.guard import Fingerprint, HeaderGuard, StaleMemberError
 from vctl_plans.store.messages import Effect, Message, Method, fingerprint
 from vctl_plans.store.settings import StoreSettings
@@ -198,17 +198,11 @@ class Connection:
             await conduit.connect(timeout_s)
             before = self.guard.fingerprint
             sent_at = time.monotonic()
-            call = method.bind(conduit.channel)(
-                request, timeout=timeout_s, metadata=_metadata(token)
-            )
+            call = method.bind(conduit.channel)(request, metadata=_metadata(token))
             try:
-                answer = await call
+                answer = await finish(call, timeout_s)
             except grpc.aio.AioRpcError as error:
                 raise self._translated(error, token) from error
-            except asyncio.CancelledError as error:
-                if _is_cancelled_by_caller():
-                    raise
-                raise BrokenAttemptError("the channel was closed") from error
             self._check(method, answer, before, conduit)
         return answer, sent_at
 
@@ -245,9 +239,3 @@ def _bytes_of(path: str) -> bytes | None:
 
 def _metadata(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
     return (("token", token), *more) if token else more
-
-
-def _is_cancelled_by_caller() -> bool:
-    """Tell our own cancellation from the one that grpc.aio raises when a channel is closed."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0

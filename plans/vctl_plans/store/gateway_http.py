@@ -29,6 +29,8 @@ _STATUS_NAMES = {
 }
 # CANCELLED, UNKNOWN, DEADLINE_EXCEEDED, ABORTED, INTERNAL, UNAVAILABLE: another member may answer.
 _BROKEN_STATUSES = {1, 2, 4, 10, 13, 14}
+# What etcd answers, as plain text, to a client whose certificate names a user.
+_NO_CERTIFICATES = b"CommonName of client sending a request against gateway will be ignored"
 _TOKEN_REFUSED = ("user name is empty", "revision of auth store is old", "invalid auth token")
 
 
@@ -142,6 +144,8 @@ class GatewayHttp:
             raise _BrokenAttemptError(str(error) or type(error).__name__) from error
         if response.status == http.client.NOT_FOUND:
             raise GatewayUnsuitable(f"{self._endpoint.url} has no JSON gateway")
+        if _NO_CERTIFICATES in body:
+            raise GatewayUnsuitable("the gateway does not know users by certificate")
         return _answer(response.status, body)
 
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:

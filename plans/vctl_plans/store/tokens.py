@@ -11,7 +11,7 @@ import grpc.aio
 
 from vctl_plans.errors import Rejected
 from vctl_plans.store import messages
-from vctl_plans.store.channels import Channels, Lane
+from vctl_plans.store.channels import Channels, Lane, finish
 from vctl_plans.store.verdicts import TokenRefusedError, translate
 
 
@@ -60,7 +60,7 @@ class Tokens:
             await conduit.connect(timeout_s)
             method = messages.AUTHENTICATE.bind(conduit.channel)
             try:
-                reply = await method(request, timeout=timeout_s)
+                reply = await finish(method(request), timeout_s)
             except grpc.aio.AioRpcError as error:
                 if "authentication is not enabled" in (error.details() or ""):
                     return ""

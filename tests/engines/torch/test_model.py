@@ -1,4 +1,4 @@
-"""The model against a second implementation: float64, no cache, merged weights, complex rotation."""
+"""The model against a second implementation: float64, no cache, merged weights, complex turns."""
 
 import pytest
 import torch
