@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vctl_agent.gateway.inflight import Reference, References
@@ -25,6 +25,7 @@ def test_reference_is_given_back_when_its_block_fails():
     assert references.total == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2)))
 def test_edge_is_told_exactly_when_a_count_leaves_or_reaches_zero(steps: list[int]):
     edges: list[int] = []

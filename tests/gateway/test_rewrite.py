@@ -1,7 +1,7 @@
 import json
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.support import event
@@ -67,6 +67,7 @@ _texts = st.lists(st.text(max_size=20), max_size=6)
 _ends = st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"])
 
 
+@settings(deadline=None)
 @given(texts=_texts, end=_ends, cuts=st.lists(st.integers(0, 4000), max_size=12))
 def test_stream_split_anywhere_gives_the_same_events(texts: list[str], end: bytes, cuts: list[int]):
     def stream_of(model: str) -> bytes:
@@ -76,6 +77,7 @@ def test_stream_split_anywhere_gives_the_same_events(texts: list[str], end: byte
     assert passed(pieces(stream_of(ENGINE), cuts)) == stream_of("support")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
 def test_stream_of_anything_comes_through_whole(noise: bytes, cuts: list[int]):
     whole = passed([noise])

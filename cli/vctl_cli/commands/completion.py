@@ -32,6 +32,4 @@ def completion(
 
 def script(shell: Shell) -> str:
     """Return the completion script of *shell*."""
-    return get_completion_script(
-        prog_name="vctl", complete_var="_VCTL_COMPLETE", shell=shell.value
-    )
+    return get_completion_script(prog_name="vctl", complete_var="_VCTL_COMPLETE", shell=shell.value)

@@ -1,0 +1,158 @@
+"""The programs of a development fleet: their commands, ports, folders and logs."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vctl_cli.dev.ports import HOST, Ports
+from vctl_cli.dev.program import Program
+from vctl_cli.programs import command_of, etcd_command
+
+MAX_SOCKET_BYTES = 100
+"""A Unix socket's path has at most 107 bytes on Linux."""
+
+_OWN_VARIABLES = ("VCTL_", "ETCDCTL_", "ETCD_")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may change; tests make leases short, or an engine slow."""
+
+    nodes: int = 4
+    fleet: str = "dev"
+    base_port: int = 0  # 0: any that are free
+    lease_ttl_s: float = 15.0
+    engine_arguments: Sequence[str] = ()
+    agent_arguments: Sequence[str] = ()
+    agent_env: Mapping[str, str] | None = None
+
+
+def clean(env: Mapping[str, str]) -> dict[str, str]:
+    """Return *env* without the variables that would point our programs at another fleet."""
+    return {name: value for name, value in env.items() if not name.startswith(_OWN_VARIABLES)}
+
+
+class Layout:
+    """Where everything of one fleet is, and how each program is started.
+
+    Args:
+        folder: All of the fleet's state.
+        base_model: What the engines serve.
+        options: The fleet's size and settings.
+        ports: Where ports come from.
+        env: The environment that the programs inherit.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        base_model: Path,
+        options: Options,
+        *,
+        ports: Ports,
+        env: Mapping[str, str],
+    ) -> None:
+        self.folder = folder
+        self.options = options
+        self.nodes = tuple(f"n{n}" for n in range(1, options.nodes + 1))
+        self._base_model = base_model
+        self._env = clean(env)
+        self._etcd_port, self._peer_port = ports.take(), ports.take()
+        self._ports = {
+            node: {part: ports.take() for part in ("engine", "gateway", "gateway-admin", "agent")}
+            for node in self.nodes
+        }
+        self._sockets = _socket_folder(folder)
+
+    @property
+    def endpoint(self) -> str:
+        """Where etcd is."""
+        return f"http://{HOST}:{self._etcd_port}"
+
+    def url(self, node: str, part: str) -> str:
+        """Return where a node's ``gateway``, ``engine``, ``gateway-admin`` or ``agent`` answers."""
+        return f"http://{self.address(node, part)}"
+
+    def address(self, node: str, part: str) -> str:
+        """Return the host and port of a part of a node."""
+        return f"{HOST}:{self._ports[node][part]}"
+
+    def etcd(self) -> Program:
+        """Return the fleet's etcd, of one member."""
+        peer = f"http://{HOST}:{self._peer_port}"
+        options = {
+            "--data-dir": str(self.folder / "etcd"),
+            "--listen-client-urls": self.endpoint,
+            "--advertise-client-urls": self.endpoint,
+            "--listen-peer-urls": peer,
+            "--initial-advertise-peer-urls": peer,
+            "--initial-cluster": f"default={peer}",
+        }
+        return self._program("etcd", [etcd_command(), *_flat(options)])
+
+    def engine(self, node: str) -> Program:
+        """Return a node's engine."""
+        options = {"--base": str(self._base_model), "--port": str(self._ports[node]["engine"])}
+        command = [command_of("vctl-engine"), "serve", *_flat(options)]
+        return self._program(f"{node}/engine", [*command, *self.options.engine_arguments])
+
+    def gateway(self, node: str) -> Program:
+        """Return a node's gateway."""
+        options = self._common(node) | {
+            "--listen": self.address(node, "gateway"),
+            "--admin": self.address(node, "gateway-admin"),
+            "--state": str(self._state(node, "gateway")),
+            "--engine": self.url(node, "engine"),
+            "--grace": "5s",
+        }
+        return self._program(f"{node}/gateway", [command_of("vctl-gateway"), *_flat(options)])
+
+    def agent(self, node: str, allowed_roots: Sequence[Path]) -> Program:
+        """Return a node's agent; it reads artifacts from *allowed_roots* only."""
+        options = self._common(node) | {
+            "--state": str(self._state(node, "agent")),
+            "--engine-url": self.url(node, "engine"),
+            "--gateway-url": self.url(node, "gateway"),
+            "--admin": self.address(node, "agent"),
+            "--lease-ttl": f"{self.options.lease_ttl_s:g}",
+        }
+        allowed = [part for root in allowed_roots for part in ("--allowed-root", str(root))]
+        command = [command_of("vctl-agent"), *_flat(options), *allowed]
+        return self._program(
+            f"{node}/agent",
+            [*command, *self.options.agent_arguments],
+            more_env=self.options.agent_env or {},
+        )
+
+    def _common(self, node: str) -> dict[str, str]:
+        return {
+            "--fleet": self.options.fleet,
+            "--node": node,
+            "--endpoints": self.endpoint,
+            "--socket": str(self._sockets / f"{node}.sock"),
+        }
+
+    def _state(self, node: str, part: str) -> Path:
+        state = self.folder / "nodes" / node / part
+        state.mkdir(parents=True, exist_ok=True)
+        return state
+
+    def _program(
+        self, name: str, command: Sequence[str], more_env: Mapping[str, str] | None = None
+    ) -> Program:
+        log = self.folder / "logs" / f"{name.replace('/', '-')}.log"
+        return Program(name, command, env=self._env | dict(more_env or {}), log=log)
+
+
+def _flat(options: Mapping[str, str]) -> list[str]:
+    return [part for pair in options.items() for part in pair]
+
+
+def _socket_folder(folder: Path) -> Path:
+    """Return where Unix sockets go: with the rest, unless their paths would be too long."""
+    near = folder / "sockets"
+    if len(str(near / "n9999.sock")) <= MAX_SOCKET_BYTES:
+        near.mkdir(parents=True, exist_ok=True)
+        return near
+    return Path(tempfile.mkdtemp(prefix="vctl-"))
