@@ -39,6 +39,10 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 class Command(TyperCommand):
     """A command that finds the shared options in `ctx.obj.shared`, not among its own."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all parameters, the one for help too."""
+        return _lean(super().get_params(ctx))
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command and return its exit code."""
         _take_shared(ctx)
@@ -58,6 +62,10 @@ class Group(TyperGroup):
             context_settings=dict(_SETTINGS),
         )
         self.verbs = verbs
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all parameters, the one for help too."""
+        return _lean(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Return the names, in the order in which they are written down."""
@@ -109,8 +117,6 @@ def _bare(name: str, verb: Verb | Verbs | None = None) -> TyperCommand:
 def command(name: str, function: Any) -> Any:
     """Return *function* as a command that takes the shared options too."""
     made = _typer_command(name, function)
-    for param in made.params:
-        _make_lean(param)
     made.params.extend(params_of(shared))
     return made
 
@@ -124,8 +130,6 @@ def _typer_command(name: str, function: Any) -> Any:
 def params_of(function: Any) -> list[Any]:
     """Return the parameters that a function declares, for a command to take too."""
     params: list[Any] = _typer_command("declared", function).params
-    for param in params:
-        _make_lean(param)
     return params
 
 
@@ -150,6 +154,8 @@ class _Lean:
         return self._param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
-def _make_lean(param: Any) -> None:
-    if hasattr(param, "_runtime_param"):  # Typer 0.29 and later
-        param._runtime_param = _Lean(param)  # noqa: SLF001
+def _lean(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "_runtime_param", _Lean) is None:  # Typer 0.29 and later
+            param._runtime_param = _Lean(param)  # noqa: SLF001
+    return params

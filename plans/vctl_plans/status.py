@@ -66,7 +66,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
 ABSENT = "absent"
 STARTING = "starting"  # present, and has not reported yet
 NO_ENGINE = "no engine"
-NO_GATEWAY = "no gateway"
+HANDING_OVER = "handing over"  # ready, once the gateway confirms that it may serve it
 IDLE = "idle"  # nothing is wanted of it
 
 _WORST_FIRST = (
@@ -139,8 +139,8 @@ def target_release(service: Service) -> int:
 def node_status(node: str, fleet: Fleet) -> NodeStatus:
     """Return one node's line.
 
-    Its phase is the worst of the releases that are wanted of it; before that come what makes all
-    of them moot: absent, no engine, no gateway.
+    Its phase is the worst of the releases that are wanted of it, unless there is no agent or no
+    engine to hold any.
     """
     record, report = fleet.records.get(node), fleet.reports.get(node)
     known = {} if report is None else _releases(report, fleet.services.values())
@@ -154,10 +154,10 @@ def node_status(node: str, fleet: Fleet) -> NodeStatus:
         phase, reason, lines = STARTING, "", ()
     elif not report.incarnation:
         phase = NO_ENGINE
-    elif not report.gateway_ok:
-        phase = NO_GATEWAY
     else:
         phase = worst.phase if worst else IDLE
+        if phase == NodePhase.READY and not report.gateway_ok:
+            phase = HANDING_OVER
         reason = reason or _failure(lines)
     return NodeStatus(
         node=node,

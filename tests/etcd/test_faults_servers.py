@@ -118,6 +118,8 @@ async def test_f3_a_stopped_single_server_is_noticed_with_the_default_patience(
     store = make_store(server.endpoint)
     updates = store.watch(prefix)
     await next_update(updates)
+    await store.put(prefix + "a", b"")
+    assert (await next_update(updates)).changed == {prefix + "a"}  # the stream is there
     server.pause()
     start = time.monotonic()
     await update_where(updates, lambda update: not update.is_live, timeout_s=12)

@@ -12,7 +12,7 @@ from tests.etcd.proxy import Proxy
 from tests.etcd.servers import EtcdServer
 from tests.etcd.waiting import eventually, next_update, update_where
 from vctl_plans.store.etcd import EtcdStore
-from vctl_plans.store.port import Delete, Put, Txn, Update
+from vctl_plans.store.port import Delete, Txn, Update
 from vctl_plans.store.watch import Patience
 
 pytestmark = pytest.mark.etcd
@@ -54,6 +54,15 @@ async def listed_but_not_yet_watching(cut: Cut, prefix: str) -> AsyncIterator[Up
     return updates
 
 
+async def watching(cut: Cut, prefix: str) -> AsyncIterator[Update]:
+    """Return a watch whose stream is known to be open."""
+    updates = cut.behind.watch(prefix)
+    await next_update(updates)
+    await cut.direct.put(prefix + "first", b"")
+    assert (await next_update(updates)).changed == {prefix + "first"}
+    return updates
+
+
 async def assert_arrives(cut: Cut, updates: AsyncIterator[Update], prefix: str) -> None:
     """Assert that the watch arrives at what the server holds."""
     listing = await cut.direct.list(prefix)
@@ -80,8 +89,7 @@ async def test_f10_a_watch_from_a_compacted_revision_lists_again(cut: Cut, prefi
 
 async def test_f10_changes_behind_a_cut_and_a_compaction_are_found(cut: Cut, prefix: str):
     await cut.direct.put(prefix + "gone", b"1")
-    updates = cut.behind.watch(prefix)
-    await next_update(updates)
+    updates = await watching(cut, prefix)
     cut.proxy.hold_new()
     cut.proxy.cut()
     await update_where(updates, lambda update: not update.is_live)
@@ -117,8 +125,7 @@ async def test_f12_a_backlog_of_more_than_4_mib_arrives(cut: Cut, prefix: str):
 
 
 async def test_a_silently_cut_client_notices_and_lists_again(cut: Cut, prefix: str):
-    updates = cut.behind.watch(prefix)
-    await next_update(updates)
+    updates = await watching(cut, prefix)
     cut.proxy.freeze()
     start = time.monotonic()
     await update_where(updates, lambda update: not update.is_live)
@@ -130,10 +137,9 @@ async def test_a_silently_cut_client_notices_and_lists_again(cut: Cut, prefix: s
 
 
 async def test_an_idle_watch_stays_alive_by_asking_for_progress(cut: Cut, prefix: str):
-    updates = cut.behind.watch(prefix)
-    await next_update(updates)
+    updates = await watching(cut, prefix)
     reading = asyncio.ensure_future(next_update(updates))
     await asyncio.sleep(2)  # four times as long as it may be silent unasked
     assert not reading.done()
-    await cut.direct.put(prefix + "a", Put(prefix, b"").value)
+    await cut.direct.put(prefix + "a", b"")
     assert (await reading).changed == {prefix + "a"}

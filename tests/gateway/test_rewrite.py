@@ -46,6 +46,11 @@ def test_error_text_never_shows_the_engines_name():
     }
 
 
+def test_contents_beside_an_error_are_left_alone():
+    body = json.dumps({"error": None, "model": ENGINE, "text": ENGINE}).encode()
+    assert json.loads(NAME.restored(body)) == {"error": None, "model": "support", "text": ENGINE}
+
+
 def test_what_is_no_object_passes_unchanged():
     for body in (b"", b"[DONE]", b"[1]", b'{"model":', b"\xff", b'{"a":1}', b"[" * 5000):
         assert NAME.restored(body) == body

@@ -32,10 +32,11 @@ class ModelName:
         except (msgspec.MsgspecError, RecursionError):
             return body
         if "error" in fields:
-            return self.restored_text(body)
-        if "model" not in fields:
+            fields["error"] = msgspec.Raw(self.restored_text(bytes(fields["error"])))
+        elif "model" not in fields:
             return body
-        fields["model"] = self._raw
+        if "model" in fields:
+            fields["model"] = self._raw
         return _encoder.encode(fields)
 
     def restored_text(self, text: bytes) -> bytes:

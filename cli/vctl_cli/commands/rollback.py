@@ -37,8 +37,9 @@ def rollback(
         bool, typer.Option("--now", help="Move traffic at once; drain and unload after it.")
     ] = False,
     to: Annotated[
-        int, typer.Option(min=1, metavar="N", help="The release. [default: the last good one]")
-    ] = LAST_GOOD,
+        int | None,
+        typer.Option(min=1, metavar="N", help="The release. [default: the last good one]"),
+    ] = None,
     reason: Reason = "",
     no_watch: NoWatch = False,
 ) -> ExitCode:
@@ -55,7 +56,7 @@ def rollback(
     async def run(store: Store) -> ExitCode:
         from vctl_cli.watching import finish  # noqa: PLC0415  after the transaction
 
-        decision = await act(store, session.target.keys, name, to=to, request=request)
+        decision = await act(store, session.target.keys, name, to=to or LAST_GOOD, request=request)
         return await finish(session, store, decision, is_watched=not no_watch, asked_back=True)
 
     return session.run(run)

@@ -10,7 +10,7 @@ import msgspec
 
 from vctl_cli.follow import Scene
 from vctl_plans.rollout import listed
-from vctl_plans.status import NodeStatus
+from vctl_plans.status import ABSENT, HANDING_OVER, NO_ENGINE, STARTING, NodeStatus
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,7 +63,7 @@ def _nodes(before: Scene | None, after: Scene) -> list[Change]:
 def _said(node: NodeStatus, target: int) -> tuple[str, str]:
     """Return the phase and reason that a node gives for the release that matters now."""
     found = [r for r in node.releases if r.release == target]
-    if not found or node.phase not in {r.phase for r in node.releases}:
+    if not found or node.phase in {ABSENT, STARTING, NO_ENGINE, HANDING_OVER}:
         return node.phase, node.reason
     return found[0].phase, found[0].reason
 

@@ -23,7 +23,7 @@ BAR_CELLS = 20
 _GOOD, _BAD, _BUSY = "green", "red", "yellow"
 _STYLES = {
     "ready": _GOOD, "converged": _GOOD, "rolled_back": _GOOD,
-    "failed": _BAD, "quarantined": _BAD, "absent": _BAD, "no engine": _BAD, "no gateway": _BAD,
+    "failed": _BAD, "quarantined": _BAD, "absent": _BAD, "no engine": _BAD, "handing over": _BUSY,
     "paused": _BUSY, "superseded": _BUSY,
 }  # fmt: skip
 

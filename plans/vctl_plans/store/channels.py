@@ -29,9 +29,8 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", _MAX_RECEIVE_BYTES),
     ("grpc.enable_retries", 0),  # gRPC must not repeat a write behind our back
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # In spite of its name the time limit of a connection attempt; `Conduit.connect` has its own.
+    ("grpc.min_reconnect_backoff_ms", 20_000),
     ("grpc.use_local_subchannel_pool", 1),  # else all channels share one connection
 )
 

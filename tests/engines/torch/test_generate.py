@@ -81,7 +81,7 @@ def test_max_tokens_and_stop_strings_end_an_answer(base):
     assert stopped[-1].finish_reason == "stop"
 
 
-def test_the_end_token_ends_an_answer_unless_told_otherwise(base, monkeypatch):
+def test_the_end_token_ends_an_answer_unless_told_otherwise(base):
     engine = Engine(base, cache_blocks=0)
     engine.banned = engine.banned.new_full(engine.banned.shape, float("-inf"))
     engine.banned[EOS] = 0  # a model that only ever ends
@@ -101,7 +101,7 @@ PROMPTS = st.builds(
 
 
 class Switches(RuleBasedStateMachine):
-    """Adapters come, go, and change their bytes under requests; a tiny cache evicts all the time."""
+    """Adapters come, go and change their bytes under requests; a tiny cache always evicts."""
 
     folders = None  # set by the test, as hypothesis makes the machines
     base = None
@@ -165,7 +165,7 @@ def test_switches_never_mix_releases(base, folders):
     Switches.base, Switches.folders = base, folders
     machine = Switches.TestCase
     machine.settings = settings(
-        max_examples=25,
+        max_examples=60,
         stateful_step_count=30,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -42,7 +42,7 @@ def test_streamed_text_ends_before_the_first_stop_string(text, stops):
     # A stop string ends a stream when its last character comes, so of two that overlap the one
     # that ends first decides.
     ends = min((text.find(s) + len(s) for s in stops if s in text), default=len(text))
-    cut = min((at for s in stops if 0 <= (at := text[:ends].find(s))), default=len(text))
+    cut = min((at for s in stops if (at := text[:ends].find(s)) >= 0), default=len(text))
     assert "".join(pieces) == text[:cut]
 
 
