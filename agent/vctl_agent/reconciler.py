@@ -153,15 +153,17 @@ class Reconciler:
         needed = wanted(service.route, rollout)
         roots = {service.releases[n].adapter for n in needed if n in service.releases}
         is_needed = any(artifact and artifact.root == root for artifact in roots)
+        is_wanted = release.number in needed
         may_unload = bool(rollout and release.number in rollout.unload) and not is_needed
         key = (service.name, release.number)
         heard = link.heard
         in_flight = {(f.service, f.number): f.count for f in heard.in_flight} if heard else None
         return Facts(
-            is_wanted=release.number in needed,
+            is_wanted=is_wanted,
             may_unload=may_unload,
             is_staged=self._artifacts.is_staged(root),
-            is_resident=self._is_resident(release, engine),
+            # One adapter in the engine may be two releases' bytes: it is the wanted one's then.
+            is_resident=(is_wanted or not is_needed) and self._is_resident(release, engine),
             is_probed=self._is_probed(release, engine),
             is_offered=any((r.service, r.number) == key for r in (heard.accepted if heard else ())),
             in_flight=None if in_flight is None else in_flight.get(key, 0),

@@ -57,25 +57,31 @@ async def read_service(store: Store, keys: Keys, name: str) -> Reading:
     )
 
 
-async def read_known_service(store: Store, keys: Keys, name: str) -> Reading:
-    """Read one service that must exist.
+async def read_known_service(
+    store: Store, keys: Keys, name: str, *, can_make: bool = False
+) -> Reading:
+    """Read one service that must exist; *can_make* says that the command could make it.
 
     Raises:
         PlanError: It does not; a close miss is suggested.
     """
     reading = await read_service(store, keys, name)
     if not reading.is_known:
-        raise await unknown_service(store, keys, name)
+        raise await unknown_service(store, keys, name, can_make=can_make)
     return reading
 
 
-async def unknown_service(store: Store, keys: Keys, name: str) -> PlanError:
+async def unknown_service(store: Store, keys: Keys, name: str, *, can_make: bool) -> PlanError:
     """Return the refusal of a service that does not exist."""
     entries = (await store.list(keys.services)).entries
     known = {entry.key.removeprefix(keys.services).partition("/")[0] for entry in entries}
-    hint = suggestion(name, known) or f"fleet {keys.fleet} has no service yet"
-    text = f"fleet {keys.fleet} has no service {name!r}"
-    return PlanError(text, path="service", hint=f"{hint}; to make it, add --new-service")
+    hint = suggestion(name, known)
+    more = "to make it, add --new-service" if can_make else ""
+    return PlanError(
+        f"fleet {keys.fleet} has no service {name!r}",
+        path="service",
+        hint="\n  ".join(part for part in (hint, more) if part),
+    )
 
 
 def read_fleet(session: Session) -> Fleet:

@@ -24,18 +24,31 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def encode(value: msgspec.Struct, *, over: bytes = b"") -> bytes:
-    """Return canonical JSON: sorted keys, no spaces.
+    """Return canonical JSON: sorted keys, no spaces, the schema number always written.
 
     Args:
         value: The struct to write.
         over: The value that it replaces; its fields that *value*'s type does not know are kept.
+
+    Raises:
+        VctlError: *over* is not a JSON object, so what it holds cannot be handed on.
     """
     document: dict[str, Any] = msgspec.to_builtins(value)
+    if isinstance(value, Value):
+        document["v"] = value.v  # a reader's own default is its newest schema, not the writer's
     if over:
         known = {field.encode_name for field in msgspec.structs.fields(value)} | {"v"}
-        before = msgspec.json.decode(over)
-        document = {k: x for k, x in before.items() if k not in known} | document
+        document = {k: x for k, x in _object(over).items() if k not in known} | document
     return msgspec.json.encode(document, order="sorted")
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as cause:
+        raise VctlError(
+            f"what is to be replaced cannot be read: {cause}", hint="see what wrote it"
+        ) from cause
 
 
 def decode(data: bytes, kind: type[T], *, key: str = "") -> T:
@@ -46,7 +59,7 @@ def decode(data: bytes, kind: type[T], *, key: str = "") -> T:
     """
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as cause:
+    except (msgspec.MsgspecError, RecursionError) as cause:
         where = f" at {key}" if key else ""
         raise VctlError(
             f"unreadable {kind.__name__}{where}: {cause}",

@@ -35,13 +35,14 @@ def readiness(
     Only what a node said after it had seen *rollout* counts. Else this could happen: (1) a rollout
     of the release fails, with the release on its unload list; (2) a node that holds it ready begins
     to unload it; (3) a new rollout of the same release starts; (4) the node's last report still
-    says ready; (5) traffic moves to a node that is unloading.
+    says ready; (5) traffic moves to a node that is unloading. The same within one rollout, when a
+    rollback returns to a release that it had begun to unload: hence `attempt`.
     """
     done, missing, refused = [], [], []
     for node in roster:
         report = reports.get(node)
         release = report.release(rollout.service, number) if report else None
-        if release and release.rollout != rollout.id:
+        if release and release.rollout != attempt(rollout):
             release = None
         if release and release.phase is NodePhase.READY and report and report.gateway_ok:
             done.append(node)
@@ -50,6 +51,14 @@ def readiness(
         else:
             missing.append(node)
     return Tally(tuple(done), tuple(missing), tuple(refused))
+
+
+def attempt(rollout: Rollout) -> str:
+    """Return what a node's word on a release carries: the operator's last request in the rollout.
+
+    A start's is the rollout's own id; a rollback that is asked within it brings a new one.
+    """
+    return rollout.request or rollout.id
 
 
 def acknowledgement(

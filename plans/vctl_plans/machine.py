@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vctl_plans.errors import InvariantError, TransitionError
+from vctl_plans.errors import InvariantError, TransitionError, VctlError
 from vctl_plans.events import (
     EVENTS,
     AbortAsked,
@@ -34,6 +34,9 @@ from vctl_plans.plan import Plan
 from vctl_plans.rollout import NAMED, Cause, Rollout, advanced, listed, wanted
 from vctl_plans.route import FULL_WEIGHT, Route, returned, settled, shifted
 from vctl_plans.units import duration_text
+
+NOBODY = "an empty roster"
+"""Stands for the nodes where there are none, so that nothing passes for confirmed by nobody."""
 
 MAX_TAKEOVERS = 10
 """Conductors that may take over within one phase before it waits for a person (DESIGN 4)."""
@@ -72,8 +75,11 @@ def step(state: State, event: Event, now_s: float) -> Decision:
 
     Raises:
         TransitionError: The phase does not allow the event; nothing changed.
+        VctlError: The route cannot be read; deciding without it would lose what is revoked.
         InvariantError: A bug: a handler moved where the table does not let it.
     """
+    if state.route_revision and not state.route.stable:
+        raise VctlError(f"the route of {state.rollout.service} cannot be read: nothing is decided")
     phase = state.rollout.phase
     rule = TABLE[phase].get(type(event))
     if rule is None:
@@ -135,7 +141,7 @@ def _prepare(state: State, event: Observed, now_s: float) -> Decision:
         sentence = f"release {rollout.to_release} is ready on {_count(tally)}: traffic moves to it"
         return _move(state, P.SHIFTING, sentence, route=route, has_moved=True)
     if now_s >= plan.prepare_s:
-        late = listed(tally.missing) or "an empty roster"
+        late = _named(tally.missing)
         return _fail(
             state,
             f"release {rollout.to_release} is not ready within {duration_text(plan.prepare_s)}"
@@ -147,10 +153,17 @@ def _prepare(state: State, event: Observed, now_s: float) -> Decision:
 
 def _fail(state: State, why: str, **changes: Any) -> Decision:
     """End a rollout that moved nothing; nodes may unload what it made them load."""
-    unload = frozenset({state.rollout.to_release}) - wanted(state.route, None)
-    return _move(
-        state, P.FAILED, f"{why}; no traffic moved", unload=tuple(sorted(unload)), **changes
-    )
+    return _move(state, P.FAILED, f"{why}; no traffic moved", unload=_dropped(state), **changes)
+
+
+def _dropped(state: State) -> tuple[int, ...]:
+    """Return what nodes may unload once a rollout that moved nothing is given up.
+
+    What an earlier rollout left to be unloaded is handed on, else it would stay for ever.
+    """
+    rollout = state.rollout
+    brought = {rollout.to_release, rollout.back_to, *rollout.unload} - {0}
+    return tuple(sorted(brought - wanted(state.route, None)))
 
 
 # -- shifting, soaking -------------------------------------------------------------------------
@@ -159,12 +172,21 @@ def _fail(state: State, why: str, **changes: Any) -> Decision:
 def _shift(state: State, event: Observed, now_s: float) -> Decision:
     plan = state.plan
     tally = _acknowledged(state, event)
-    if tally.is_complete:
-        sentence = f"{_count(tally)} route to release {state.rollout.to_release}"
-        if plan.soak_s > 0:
-            return _move(state, P.SOAKING, f"{sentence}: soaking {duration_text(plan.soak_s)}")
-        return _settle(state, sentence)
-    return _wait_for_route(state, tally, now_s)
+    if not tally.is_complete and now_s < plan.converge_s:
+        return _stay(state, until_s=plan.converge_s)
+    if not tally.is_complete and state.rollout.from_release:
+        return _pause(
+            state,
+            f"after {duration_text(plan.converge_s)} these nodes do not report the route:"
+            f" {_named(tally.missing)}",
+            tally.missing,
+        )
+    sentence = f"{_count(tally)} route to release {state.rollout.to_release}"
+    if tally.missing:  # nothing served before: they serve nothing yet, and no older release
+        sentence += f", without {_named(tally.missing)}"
+    if plan.soak_s > 0:
+        return _move(state, P.SOAKING, f"{sentence}: soaking {duration_text(plan.soak_s)}")
+    return _settle(state, sentence)
 
 
 def _soak(state: State, _event: Observed, now_s: float) -> Decision:
@@ -182,17 +204,13 @@ def _acknowledged(state: State, event: Observed) -> Tally:
     )
 
 
-def _wait_for_route(state: State, tally: Tally, now_s: float) -> Decision:
-    if now_s < state.plan.converge_s:
-        return _stay(state, until_s=state.plan.converge_s)
-    return _move(
-        state,
-        P.PAUSED,
-        f"after {duration_text(state.plan.converge_s)} these nodes do not report the route:"
-        f" {listed(tally.missing)}",
-        resume_phase=state.rollout.phase.value,
-        unconfirmed=tally.missing[:NAMED],
-    )
+def _pause(state: State, why: str, nodes: tuple[str, ...]) -> Decision:
+    phase = state.rollout.phase.value
+    return _move(state, P.PAUSED, why, resume_phase=phase, unconfirmed=nodes[:NAMED])
+
+
+def _named(nodes: tuple[str, ...]) -> str:
+    return listed(nodes) or NOBODY
 
 
 # -- settling ----------------------------------------------------------------------------------
@@ -204,7 +222,8 @@ def _settle(state: State, why: str) -> Decision:
     before = [*route.instant, *([route.stable] if route.stable != number else [])]
     kept = [n for n in before if n and n != number and n not in route.revoked]
     after = settled(route, number, retained=tuple(kept[-retain:]) if retain else ())
-    return _move(state, P.SETTLING, f"{why}: release {number} is stable", route=after)
+    sentence = f"{why}: release {number} is stable"
+    return _move(state, P.SETTLING, sentence, route=after, unload=())
 
 
 def _finish(state: State, event: Observed, now_s: float) -> Decision:
@@ -212,12 +231,18 @@ def _finish(state: State, event: Observed, now_s: float) -> Decision:
 
 
 def _clear(state: State, event: Observed, now_s: float, *, end: P, word: str) -> Decision:
-    """Wait for the route, name what may be unloaded, wait until it is, and end."""
+    """Wait for the route, name what may be unloaded, wait until it is, and end.
+
+    A node that never reports the route does not keep the rollout open, which would keep every
+    later one from starting: at the deadline it is named as unconfirmed, and nothing is unloaded.
+    """
     rollout = state.rollout
     if not rollout.unload:
         tally = _acknowledged(state, event)
+        if not tally.is_complete and now_s < state.plan.converge_s:
+            return _stay(state, until_s=state.plan.converge_s)
         if not tally.is_complete:
-            return _wait_for_route(state, tally, now_s)
+            return _end(state, tally, end=end, word=word)
         surplus = _surplus(state, event)
         if not surplus:
             return _end(state, tally, end=end, word=word)
@@ -250,11 +275,12 @@ def _surplus(state: State, event: Observed) -> tuple[int, ...]:
 
 
 def _end(state: State, tally: Tally, *, end: P, word: str) -> Decision:
+    missing = tally.missing if tally.size else (NOBODY,)
     sentence = (
         f"{word} ({len(tally.done)}/{tally.size}) on release {state.route.stable}"
-        f"{'; unconfirmed: ' + listed(tally.missing) if tally.missing else ''}"
+        f"{'; unconfirmed: ' + listed(missing) if missing else ''}"
     )
-    return _move(state, end, sentence, confirmed=len(tally.done), unconfirmed=tally.missing[:NAMED])
+    return _move(state, end, sentence, confirmed=len(tally.done), unconfirmed=missing[:NAMED])
 
 
 # -- going back --------------------------------------------------------------------------------
@@ -263,12 +289,12 @@ def _end(state: State, tally: Tally, *, end: P, word: str) -> Decision:
 def _rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
     """Go back at an operator's word: at once where the target is loaded, else when it is."""
     target = event.target
-    left = (state.route.serving | {state.rollout.to_release}) - {target}
     if not target:
         raise TransitionError(
             f"service {state.rollout.service} has no earlier good release to return to",
             hint="name one with --to N",
         )
+    _refuse_revoked(state, target)
     asked = msgspec.structs.replace(
         state.rollout,
         back_to=target,
@@ -277,20 +303,30 @@ def _rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
         by=event.by,
         reason=event.reason,
         unload=(),
+        resume_phase="",
+        unconfirmed=(),
     )
     why = f"rollback to release {target} asked"
     after = msgspec.structs.replace(state, rollout=asked)
     if target not in state.route.serving | set(state.route.instant):
-        numbers = ", ".join(str(n) for n in sorted(left))
+        numbers = ", ".join(str(n) for n in sorted(state.route.serving))
         return _move(after, P.ROLLING_BACK, f"{why}: it is loaded first; {numbers} serves on")
     return _go_back(after, why)
+
+
+def _refuse_revoked(state: State, target: int) -> None:
+    if target in state.route.revoked:
+        raise TransitionError(
+            f"release {target} of {state.rollout.service} is revoked",
+            hint="name another with vctl rollback --now --to N",
+        )
 
 
 def _go_back(state: State, why: str) -> Decision:
     """Write the route of the target and revoke what it leaves, unless the rollout was aborted."""
     rollout = state.rollout
     target = rollout.back_to
-    brought = set() if rollout.to_release == target else {rollout.to_release}
+    brought = set() if rollout.strategy == "rollback" else {rollout.to_release}
     left = tuple(sorted((set(state.route.serving) | brought) - {target}))
     revoke = () if rollout.cause is Cause.ABORTED else left
     said = f"; release {', '.join(map(str, revoke))} is revoked" if revoke else ""
@@ -300,6 +336,7 @@ def _go_back(state: State, why: str) -> Decision:
         f"{why}: traffic returns to release {target}{said}",
         route=returned(state.route, target, revoke=revoke),
         has_moved=True,
+        unload=(),
     )
 
 
@@ -313,28 +350,45 @@ def _roll_back(state: State, event: Observed, now_s: float) -> Decision:
     if now_s < state.plan.prepare_s and not tally.refused:
         return _stay(state, until_s=state.plan.prepare_s)
     late = tally.missing + tuple(node for node, _ in tally.refused)
-    return _move(
-        state,
-        P.PAUSED,
-        f"release {rollout.back_to} cannot be made ready on {listed(late)}",
-        resume_phase=P.ROLLING_BACK.value,
-        unconfirmed=late[:NAMED],
+    why = "".join(f": {reason}" for _, reason in tally.refused[:1])
+    return _pause(
+        state, f"release {rollout.back_to} cannot be made ready on {_named(late)}{why}", late
     )
 
 
 def _abort(state: State, event: AbortAsked, _now_s: float) -> Decision:
+    """Give the rollout up: traffic, if it moved, returns to what served before, if that is loaded.
+
+    What a rollback has left is not returned to: it is revoked, and stays so.
+    """
     rollout = msgspec.structs.replace(
-        state.rollout, cause=Cause.ABORTED, by=event.by, reason=event.reason, unload=()
+        state.rollout,
+        cause=Cause.ABORTED,
+        by=event.by,
+        reason=event.reason,
+        resume_phase="",
+        unconfirmed=(),
     )
     asked = msgspec.structs.replace(state, rollout=rollout)
     if not rollout.has_moved:
         return _fail(asked, "aborted by an operator")
+    _refuse_no_way_back(state)
+    back = msgspec.structs.replace(rollout, back_to=rollout.from_release)
+    return _go_back(msgspec.structs.replace(asked, rollout=back), "aborted by an operator")
+
+
+def _refuse_no_way_back(state: State) -> None:
+    rollout, route = state.rollout, state.route
     if not rollout.from_release:
         raise TransitionError(
             f"rollout {rollout.id} brought the first release: there is none to return to"
         )
-    back = msgspec.structs.replace(rollout, back_to=rollout.from_release)
-    return _go_back(msgspec.structs.replace(asked, rollout=back), "aborted by an operator")
+    _refuse_revoked(state, rollout.from_release)
+    if rollout.from_release not in route.serving | set(route.instant):
+        raise TransitionError(
+            f"release {rollout.from_release}, which served before, is not loaded any more",
+            hint="allowed now: rollback --now, rollout resume",
+        )
 
 
 # -- waiting for a person ----------------------------------------------------------------------
@@ -346,12 +400,11 @@ def _resume(state: State, event: ResumeAsked, _now_s: float) -> Decision:
 
 
 def _supersede(state: State, event: SupersedeAsked, _now_s: float) -> Decision:
-    unload = frozenset({state.rollout.to_release}) - wanted(state.route, None)
     return _move(
         state,
         P.SUPERSEDED,
         "superseded by a newer plan; no traffic moved",
-        unload=tuple(sorted(unload)),
+        unload=_dropped(state),
         by=event.by,
     )
 
@@ -359,11 +412,10 @@ def _supersede(state: State, event: SupersedeAsked, _now_s: float) -> Decision:
 def _take_over(state: State, event: TakenOver, _now_s: float) -> Decision:
     if event.takeovers < MAX_TAKEOVERS:
         return Decision(state)
-    return _move(
+    return _pause(
         state,
-        P.PAUSED,
         f"{event.takeovers} conductors took over in one phase: see what stops them, then resume",
-        resume_phase=state.rollout.phase.value,
+        (),
     )
 
 
@@ -403,7 +455,7 @@ TABLE: dict[P, dict[type, Rule]] = {
         TakenOver: _TAKE_OVER,
     },
     P.SETTLING: {
-        Observed: _rule(_finish, P.CONVERGED, P.PAUSED),
+        Observed: _rule(_finish, P.CONVERGED),
         RollbackAsked: _ROLLBACK,
         TakenOver: _TAKE_OVER,
     },

@@ -82,8 +82,9 @@ def _towards_gone(facts: Facts) -> Verdict:
         tried = facts.failure  # kept for people to read after the rollout that it ended
         return Verdict(N.FAILED, reason=tried.reason) if tried else Verdict(N.UNLOADED)
     if not facts.may_unload:
-        phase = N.READY if facts.is_probed else N.PROBING
-        return Verdict(phase)
+        return _kept(facts)
+    if facts.failure and facts.failure.retry_in_s > 0:
+        return Verdict(N.DRAINING, reason=facts.failure.reason, wake_s=facts.failure.retry_in_s)
     left_s = facts.drain_limit_s - facts.draining_s
     if left_s <= 0:
         count = "an unknown number of" if facts.in_flight is None else str(facts.in_flight)
@@ -91,6 +92,14 @@ def _towards_gone(facts: Facts) -> Verdict:
     if facts.in_flight == 0 and not facts.is_offered:
         return Verdict(N.DRAINING, Action.UNLOAD)
     return Verdict(N.DRAINING, wake_s=left_s)
+
+
+def _kept(facts: Facts) -> Verdict:
+    """Judge what is loaded, is not wanted, and may not be unloaded yet."""
+    tried = facts.failure
+    if facts.is_probed or not tried:
+        return Verdict(N.READY if facts.is_probed else N.PROBING)
+    return Verdict(tried.phase, reason=tried.reason, is_permanent=tried.is_permanent)
 
 
 _TRIED = {N.FAILED, N.UNLOADED}

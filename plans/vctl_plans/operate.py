@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vctl_plans.errors import PlanError, TransitionError
+from vctl_plans.errors import PlanError, TransitionError, VctlError
 from vctl_plans.events import AbortAsked, ResumeAsked, RollbackAsked, SupersedeAsked
 from vctl_plans.machine import State, step
 from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
-from vctl_plans.rollout import Cause, Rollout, Roster
+from vctl_plans.rollout import Cause, Rollout, Roster, wanted
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Service
 
@@ -81,8 +81,16 @@ def start(
     Raises:
         PlanError: The release does not exist, or nothing would be served by anyone.
         TransitionError: Another rollout runs, or the target may not be served.
+        VctlError: What is there now cannot be read.
     """
+    _refuse_unreadable(service)
+    if service.rollout and _is_own(service.rollout, request):
+        return Attach(service.rollout)
     running = _running(service)
+    if plan.strategy == "rollback" and wish == 0:
+        exists = _rollback_that_exists(service)
+        if exists:
+            return exists
     if isinstance(wish, int) and plan.strategy == "rollback":
         target = _existing(service, wish or (service.route.last_good() if service.route else 0))
         new = None
@@ -133,12 +141,32 @@ def _begin(
         roster=roster.digest,
         roster_size=len(roster.nodes),
         drain_s=plan.drain_s,
+        unload=_handed_on(service, replaced, target),
         sentence=f"release {target.number} is prepared on {len(roster.nodes)} nodes",
         request=request.id,
         by=request.by,
         reason=request.reason,
     )
     return Begin(plan=plan, rollout=rollout, roster=roster, replaced=replaced, release=new)
+
+
+def _handed_on(service: Service, replaced: Rollout | None, target: Release) -> tuple[int, ...]:
+    """Return what the rollout that is replaced left to be unloaded, and nothing wants now."""
+    keep = wanted(service.route, None) | {target.number}
+    return tuple(n for n in (replaced.unload if replaced else ()) if n not in keep)
+
+
+def _refuse_unreadable(service: Service) -> None:
+    """Refuse to replace what cannot be read: it would lose what it says, as what is revoked."""
+    for what, value, revision in (
+        ("rollout", service.rollout, service.rollout_revision),
+        ("route", service.route, service.route_revision),
+    ):
+        if revision and value is None:
+            raise VctlError(
+                f"the {what} of {service.name} cannot be read: nothing is written over it",
+                hint="a newer vctl, or another program, wrote it: vctl status names the problem",
+            )
 
 
 def _running(service: Service) -> Rollout | None:
@@ -192,8 +220,30 @@ def _same_wish(service: Service, plan: Plan, target: Release) -> Attach | Alread
         return None
     if not rollout.phase.is_terminal:
         return Attach(rollout)
-    serves = service.route and service.route.stable == target.number
-    return AlreadyDone(rollout) if serves else None
+    return AlreadyDone(rollout) if _is_done(service, rollout, target.number) else None
+
+
+def _is_done(service: Service, rollout: Rollout, number: int) -> bool:
+    """Whether *rollout* ended as asked with *number* serving, confirmed by every node.
+
+    Where nodes did not confirm, the same plan started again asks those that are present now.
+    """
+    ends = {RolloutPhase.CONVERGED, RolloutPhase.ROLLED_BACK}
+    serves = service.route is not None and service.route.stable == number
+    return rollout.phase in ends and serves and not rollout.unconfirmed
+
+
+def _rollback_that_exists(service: Service) -> Attach | AlreadyDone | None:
+    """Return the rollback that a wish for the last good release already came to.
+
+    Asked again, "the last good one" is no longer the same release: it is one further back.
+    """
+    rollout = service.rollout
+    if not rollout or rollout.cause is not Cause.ASKED or not rollout.back_to:
+        return None
+    if not rollout.phase.is_terminal:
+        return Attach(rollout)
+    return AlreadyDone(rollout) if _is_done(service, rollout, rollout.back_to) else None
 
 
 def _refuse_revoked(service: Service, target: Release) -> None:
@@ -233,15 +283,16 @@ def rollback_now(
     Raises:
         PlanError: The release does not exist.
         TransitionError: There is nothing to return to, or the target is revoked.
+        VctlError: What is there now cannot be read.
     """
+    _refuse_unreadable(service)
     route, rollout = service.route, service.rollout
     if not route or not route.stable:
         raise TransitionError(f"service {service.name} serves nothing yet: nothing to roll back")
-    if rollout and _is_going_back(rollout) and to in {0, rollout.back_to}:
+    if rollout and (_is_own(rollout, request) or _goes_back_to(rollout, to)):
         return Attach(rollout)
     running = _running(service)
-    moves = running is not None and (route.candidate or not running.has_moved)
-    target = _existing(service, to or (route.stable if moves else route.last_good()))
+    target = _existing(service, to or _way_back(route, running))
     _refuse_revoked(service, target)
     asked = RollbackAsked(target=target.number, request=request.id, by=request.by,
                           reason=request.reason)  # fmt: skip
@@ -254,15 +305,34 @@ def rollback_now(
     begun = _begin(service, plan, target, Roster(nodes=roster), request, rollout, None)
     after = step(_state(service, begun.rollout, route), asked, 0.0).state
     return msgspec.structs.replace(
-        begun, rollout=after.rollout, route=after.route if after.route != route else None
+        begun,
+        rollout=msgspec.structs.replace(after.rollout, seq=0),  # its first decision
+        route=after.route if after.route != route else None,
     )
 
 
-def _is_going_back(rollout: Rollout) -> bool:
-    return rollout.cause is Cause.ASKED and rollout.phase in {
-        RolloutPhase.ROLLING_BACK,
-        RolloutPhase.ROLLED_BACK,
-    }
+def _way_back(route: Route, running: Rollout | None) -> int:
+    """Return the release that "back" means now, or 0.
+
+    While a rollout goes back already, where it goes; while its release is not stable yet, the
+    stable one; else the last good one.
+    """
+    if running and running.back_to:
+        return running.back_to
+    if running and running.to_release != route.stable:
+        return route.stable
+    return route.last_good()
+
+
+def _is_own(rollout: Rollout, request: Request) -> bool:
+    """Whether *request* is written already, and only the reply was lost."""
+    return request.id in {rollout.id, rollout.request}
+
+
+def _goes_back_to(rollout: Rollout, to: int) -> bool:
+    """Whether a rollback that was asked is on its way, or has ended, where *to* wants it."""
+    goes = rollout.phase in {RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK}
+    return goes and rollout.cause is Cause.ASKED and to in {0, rollout.back_to}
 
 
 def _state(service: Service, rollout: Rollout, route: Route) -> State:
@@ -280,7 +350,9 @@ def steer(service: Service, event: AbortAsked | ResumeAsked) -> Continue:
 
     Raises:
         TransitionError: No rollout runs, or its phase does not allow it.
+        VctlError: What is there now cannot be read.
     """
+    _refuse_unreadable(service)
     running = _running(service)
     if running is None:
         last = service.rollout

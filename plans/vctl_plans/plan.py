@@ -189,7 +189,7 @@ def parse(content: object) -> AnyDocument:
     except msgspec.ValidationError as cause:
         raise _explained(str(cause), content) from cause
     check_name(document.service, what="service")
-    _check_roots(document)
+    _check_release(document)
     return document
 
 
@@ -199,9 +199,21 @@ _PATTERNS = {
 }
 
 
+_ALLOWED = {
+    "release": "is neither the number of a release nor a mapping of components",
+    "to": "is neither last-good nor the number of a release (1 or more)",
+    "consistency": "is none of session, eventual, strict",
+    "guardrails.on_breach": "is none of rollback, pause",
+    "guardrails.on_inconclusive": "is none of extend, pause, proceed",
+}
+"""What may stand where msgspec's own words do not say it."""
+
+
 def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
     """Turn msgspec's message into a path, what is wrong, and the closest field that exists."""
     said, _, where = message.partition(" - at `$")
+    if not where and " - at `key` in `$" in message:
+        said, where = "the names of fields are text", message.rpartition("`$")[2]
     path = where.rstrip("`").lstrip(".")
     unknown = re.search(r"unknown field `([^`]+)`", said)
     if unknown:
@@ -216,10 +228,9 @@ def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
         asked = content.get("strategy")
         hint = suggestion(str(asked), tags)
         return PlanError(f"{asked!r} is none of {', '.join(tags)}", path=path, hint=hint)
-    for pattern, words in _PATTERNS.items():
-        if pattern in said:
-            return PlanError(words, path=path)
-    return PlanError(said[:1].lower() + said[1:], path=path)
+    by_pattern = (words for pattern, words in _PATTERNS.items() if pattern in said)
+    words = next(by_pattern, "") or _ALLOWED.get(path) or said[:1].lower() + said[1:]
+    return PlanError(words, path=path)
 
 
 def _fields(content: Mapping[str, Any], path: str) -> list[str]:
@@ -244,8 +255,14 @@ def _fields(content: Mapping[str, Any], path: str) -> list[str]:
     return ["strategy", *(f for k in kinds or _KINDS for f in k.__struct_fields__)]
 
 
-def _check_roots(document: AnyDocument) -> None:
+def _check_release(document: AnyDocument) -> None:
+    is_by_parts = isinstance(document, _Forward) and isinstance(document.release, ReleaseSpec)
+    if is_by_parts and not sources(document):
+        names = ", ".join(ReleaseSpec.__struct_fields__)
+        raise PlanError(f"names no component; give at least one of {names}", path="release")
     for name, source in sources(document).items():
+        if not source.source:
+            raise PlanError("is empty: write where the bytes are", path=f"release.{name}.source")
         if source.root:
             check_root(source.root, what=f"release.{name}.root")
 

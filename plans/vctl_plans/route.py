@@ -45,8 +45,9 @@ def shifted(route: Route, candidate: int, weight: float) -> Route:
     """Return the route of a step: *weight* percent on *candidate*.
 
     A service that serves nothing yet has nothing to split: the candidate becomes stable at once.
+    The same where the candidate serves already, in a rollout that only confirms it.
     """
-    if not route.stable:
+    if route.stable in {0, candidate}:
         return msgspec.structs.replace(route, stable=candidate, candidate=0, weight=0.0)
     return msgspec.structs.replace(route, candidate=candidate, weight=weight)
 
@@ -65,12 +66,18 @@ def settled(route: Route, release: int, *, retained: tuple[int, ...]) -> Route:
 
 
 def returned(route: Route, target: int, *, revoke: tuple[int, ...]) -> Route:
-    """Return the route of a rollback: all traffic on *target*, *revoke* never to serve again."""
+    """Return the route of a rollback: all traffic on *target*, *revoke* never to serve again.
+
+    A good target becomes the newest good one: a later rollback returns to what served last, and
+    not to a release that was passed over here.
+    """
+    good = tuple(n for n in route.good if n != target)
     return msgspec.structs.replace(
         route,
         stable=target,
         candidate=0,
         weight=0.0,
-        revoked=tuple(sorted({*route.revoked, *revoke} - {target})),
+        revoked=tuple(sorted({*route.revoked, *revoke})),
+        good=(*good, target) if target in route.good else good,
         instant=tuple(n for n in route.instant if n not in revoke and n != target),
     )

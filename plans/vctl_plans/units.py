@@ -1,5 +1,6 @@
 """Durations, percentages and sizes as people write them."""
 
+import math
 import re
 
 import msgspec
@@ -18,20 +19,24 @@ def duration_s(text: str | float, *, path: str) -> float:
     """Return seconds of ``1h30m``, ``250ms`` or a plain number of seconds.
 
     Raises:
-        PlanError: Not a duration, or below zero.
+        PlanError: Not a duration, below zero, or without an end (JSON has no number for that).
     """
     if isinstance(text, str):
         if not re.fullmatch(DURATION_PATTERN, text):
             raise PlanError(f"{text!r} is not a duration: write 30s, 10m, 1h30m", path=path)
-        return sum(float(amount) * _UNIT_S[unit] for amount, unit in _PART.findall(text))
-    if text < 0:
+        seconds = sum(float(amount) * _UNIT_S[unit] for amount, unit in _PART.findall(text))
+    else:
+        seconds = float(text)
+    if not math.isfinite(seconds):
+        raise PlanError("is no finite number of seconds: write 30s, 10m, 1h30m", path=path)
+    if seconds < 0:
         raise PlanError(f"{text} is below zero", path=path)
-    return float(text)
+    return seconds
 
 
 def duration_text(seconds: float) -> str:
     """Return a duration as a person reads it, in at most two units: ``1h30m``, ``2.5s``."""
-    if seconds < _UNIT_S["m"]:
+    if round(seconds, 1) < _UNIT_S["m"]:
         return f"{seconds:.1f}s".replace(".0s", "s")
     whole = round(seconds)
     parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m")]

@@ -17,9 +17,9 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Sequence
 from functools import cache
+from http.client import HTTPConnection, HTTPException
 from importlib import util
 from pathlib import Path
 
@@ -232,12 +232,14 @@ class EtcdServer:
         return command
 
     def _is_healthy(self) -> bool:
-        url = f"http://127.0.0.1:{self._health_port}/health"
+        connection = HTTPConnection("127.0.0.1", self._health_port, timeout=1)
         try:
-            with urllib.request.urlopen(url, timeout=1) as answer:
-                return str(json.load(answer)["health"]) == "true"
-        except (OSError, ValueError):
+            connection.request("GET", "/health")
+            return str(json.load(connection.getresponse())["health"]) == "true"
+        except (OSError, HTTPException, ValueError):
             return False
+        finally:
+            connection.close()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:

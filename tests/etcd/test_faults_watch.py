@@ -136,6 +136,17 @@ async def test_a_silently_cut_client_notices_and_lists_again(cut: Cut, prefix: s
     await assert_arrives(cut, updates, prefix)
 
 
+async def test_turning_to_another_endpoint_leaves_open_streams_alone(cut: Cut, prefix: str):
+    updates = await watching(cut, prefix)
+    channels = cut.behind._connection.channels
+    for number in range(3):
+        channels.rotate(channels.generation)
+        await cut.behind.put(f"{prefix}{number}", b"")
+        update = await next_update(updates)
+        assert update.changed == {f"{prefix}{number}"}
+        assert update.is_live
+
+
 async def test_an_idle_watch_stays_alive_by_asking_for_progress(cut: Cut, prefix: str):
     updates = await watching(cut, prefix)
     reading = asyncio.ensure_future(next_update(updates))

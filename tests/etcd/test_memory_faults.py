@@ -110,6 +110,17 @@ async def test_a_lease_that_is_not_kept_alive_runs_out_on_the_clock():
     assert await store.get("a") is None
 
 
+async def test_on_the_real_clock_a_lease_runs_out_by_itself():
+    store = MemoryStore()
+    lease = await store.grant(0.02)
+    await store.put("a", b"", lease_id=lease.id)
+    updates = store.peer().watch("")
+    await next_update(updates)
+    lease.stop_keepalive()
+    await asyncio.wait_for(lease.wait_lost(), 1)
+    assert (await next_update(updates)).entries == {}
+
+
 async def test_a_cut_off_client_loses_its_lease_after_the_ttl_only():
     clock = Clock()
     store = MemoryStore(clock)

@@ -63,7 +63,7 @@ async def write(
     async def once() -> Release:
         reading = await read_service(store, keys, service)
         if not (reading.is_known or is_new):
-            raise await unknown_service(store, keys, service)
+            raise await unknown_service(store, keys, service, can_make=True)
         known = reading.service
         release = compose(
             service,

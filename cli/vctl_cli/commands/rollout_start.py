@@ -188,7 +188,7 @@ async def begin(
     """
     keys = session.target.keys
     if not flags.new_service:
-        await read_known_service(store, keys, document.service)
+        await read_known_service(store, keys, document.service, can_make=True)
     wish = wish_of(session, document, flags)
 
     def decide(reading: Reading) -> Begin | Attach | AlreadyDone:

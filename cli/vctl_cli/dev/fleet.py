@@ -159,11 +159,17 @@ class DevFleet:
         """End a program as a power cut would."""
         self.program(node, part).kill()
 
-    def restart(self, node: str, part: str) -> None:
-        """Start a program again, as it was; it is killed first if it still runs."""
+    def restart(self, node: str, part: str, *, more_env: Mapping[str, str] | None = None) -> None:
+        """Start a program again, as it was; it is killed first if it still runs.
+
+        Args:
+            node: Its node.
+            part: Which of the node's programs.
+            more_env: Variables for this run only.
+        """
         program = self.program(node, part)
         program.kill()
-        program.start()
+        program.start(more_env=more_env)
         self._told.discard(program.name)
 
     def check(self) -> None:

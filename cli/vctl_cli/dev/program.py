@@ -39,8 +39,11 @@ class Program:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_wanted = False
 
-    def start(self) -> None:
+    def start(self, *, more_env: Mapping[str, str] | None = None) -> None:
         """Start it.
+
+        Args:
+            more_env: Variables for this run only.
 
         Raises:
             VctlError: It runs already, or cannot be started.
@@ -52,7 +55,7 @@ class Program:
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(  # noqa: S603  our own programs
                     self.arguments,
-                    env=self._env,
+                    env=self._env | dict(more_env or {}),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -26,7 +26,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def changes(before: Scene | None, after: Scene) -> list[Change]:
-    """Return what *after* has that *before* had not, decisions last."""
+    """Return what *after* has that *before* had not: what nodes did, then what it led to."""
+    if before is None:
+        return [*_store(None, after), *_decisions(None, after), *_nodes(None, after)]
     return [*_store(before, after), *_nodes(before, after), *_decisions(before, after)]
 
 
@@ -78,4 +80,6 @@ def change_text(change: Change, now: datetime) -> str:
         reason = f": {change.text}" if change.text else ""
         what = f"release {change.release} {change.phase}{reason}"
         return f"{now:%H:%M:%S}  {listed(change.nodes)}: {what}"
-    return f"{now:%H:%M:%S}  {change.phase or change.kind}: {change.text}"
+    is_said = change.text.startswith(change.phase.replace("_", " ") or " ")
+    prefix = "" if is_said else f"{change.phase or change.kind}: "
+    return f"{now:%H:%M:%S}  {prefix}{change.text}"

@@ -28,6 +28,7 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", _MAX_RECEIVE_BYTES),
+    ("grpc.enable_http_proxy", 0),  # endpoints are addressed directly, as by `gateway`
     ("grpc.enable_retries", 0),  # gRPC must not repeat a write behind our back
     # In spite of its name the time limit of a connection attempt; `Conduit.connect` has its own.
     ("grpc.min_reconnect_backoff_ms", 20_000),

@@ -13,12 +13,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from vctl_plans.errors import Indeterminate, RestoredBackup, StoreError, StoreUnavailable
 from vctl_plans.store.feed import Feed
 from vctl_plans.store.limits import check_key, check_put, check_txn
 from vctl_plans.store.memory_cluster import GrantedLease, MemoryCluster
 from vctl_plans.store.port import KeyValue, Listing, Put, Txn, Update
+
+_TIMER_SLACK_S = 0.01  # a loop's timer may fire a tick before the clock agrees
 
 
 class MemoryLease:
@@ -58,6 +61,9 @@ class MemoryLease:
     def stop_keepalive(self) -> None:
         """Fault: keep the lease alive no longer, so that it runs out after *ttl_s* on the clock."""
         self._granted.stop()
+        with suppress(RuntimeError):  # no loop is running, so nobody waits
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.ttl_s + _TIMER_SLACK_S, self._cluster.expire)
 
 
 class MemoryStore:

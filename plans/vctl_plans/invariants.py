@@ -1,0 +1,217 @@
+"""What must always hold (DESIGN section 9), as far as it can be told from state and history.
+
+Each function returns the violations that it finds, each a sentence that begins with the
+invariant's number, and nothing when all is well. They know nothing of how decisions are made: they
+are the second opinion on the machine, in the simulator and in the fault tests.
+
+Change none of them to make a test pass, unless DESIGN section 9 changed.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from vctl_plans.gate import acknowledgement, readiness
+from vctl_plans.node import NodeReport
+from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.release import Release, release_digest
+from vctl_plans.rollout import Entry, Rollout
+from vctl_plans.route import FULL_WEIGHT, Route
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """A service's rollout and route as one write left them."""
+
+    rollout: Rollout | None = None
+    route: Route | None = None
+    route_revision: int = 0
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conductor rested its write on; an operator's write rests on no report."""
+
+    roster: tuple[str, ...] = ()
+    reports: Mapping[str, NodeReport] = {}
+
+
+def check(before: Written, after: Written, seen: Seen | None = None) -> list[str]:
+    """Return all that one write broke.
+
+    Args:
+        before: As it was read and compared.
+        after: As it was written.
+        seen: What the writer looked at.
+    """
+    looked = seen or Seen()
+    return [
+        *_route_holds(after.route),
+        *_unload_is_free(after),
+        *_end_is_told(after),
+        *_revoked_only_grows(before.route, after.route),
+        *_decision_follows(before, after),
+        *_ready_before_served(before, after, looked),
+        *_acknowledged_before_unload(before, after, looked),
+    ]
+
+
+def _route_holds(route: Route | None) -> list[str]:
+    """I5, I6: a route serves something, splits it sensibly, and nothing of it is revoked."""
+    if route is None:
+        return []
+    revoked = set(route.revoked) & (route.serving | set(route.instant))
+    return [
+        *(["I5: a route that was written serves nothing"] if not route.stable else []),
+        *([f"I6: the route keeps revoked {sorted(revoked)}"] if revoked else []),
+        *(
+            [f"I5: weight {route.weight} with candidate {route.candidate}"]
+            if bool(route.candidate) != (0 < route.weight <= FULL_WEIGHT)
+            else []
+        ),
+        *(["I5: the candidate is the stable release"] if _is_doubled(route) else []),
+        *(
+            ["I5: the stable release is listed as retained"]
+            if route.stable in route.instant
+            else []
+        ),
+    ]
+
+
+def _is_doubled(route: Route) -> bool:
+    return bool(route.candidate) and route.candidate == route.stable
+
+
+def _revoked_only_grows(before: Route | None, after: Route | None) -> list[str]:
+    """I6: no write forgets that a release was revoked."""
+    lost = set(before.revoked if before else ()) - set(after.revoked if after else ())
+    return [f"I6: {sorted(lost)} is revoked no more"] if lost else []
+
+
+def _unload_is_free(after: Written) -> list[str]:
+    """I4: the unload list never names what the route serves or keeps loaded."""
+    rollout, route = after.rollout, after.route
+    if rollout is None or route is None:
+        return []
+    needed = set(rollout.unload) & (route.serving | set(route.instant))
+    return [f"I4: {sorted(needed)} may be unloaded and is routed or retained"] if needed else []
+
+
+def _acknowledged_before_unload(before: Written, after: Written, seen: Seen) -> list[str]:
+    """I4: what traffic left may be unloaded only once every counted node reported the route."""
+    then, now = before.rollout, after.rollout
+    if then is None or now is None or then.id != now.id or not now.has_moved:
+        return []
+    if not set(now.unload) - set(then.unload):
+        return []
+    tally = acknowledgement(
+        seen.roster, seen.reports, service=now.service, revision=before.route_revision
+    )
+    named = f"I4: {list(now.unload)} may be unloaded before {list(tally.missing)} know the route"
+    return [] if tally.is_complete else [named]
+
+
+def _ready_before_served(before: Written, after: Written, seen: Seen) -> list[str]:
+    """I5: traffic moves to what served, was retained, or is ready on every counted node."""
+    if after.route is None or after.rollout is None:
+        return []
+    known = before.route.serving | set(before.route.instant) if before.route else frozenset[int]()
+    return [
+        f"I5: traffic moves to release {number}, which is not ready everywhere"
+        for number in after.route.serving - known
+        if not readiness(
+            seen.roster, seen.reports, rollout=after.rollout, number=number
+        ).is_complete
+    ]
+
+
+_FIXED = ("service", "plan", "strategy", "from_release", "to_release", "roster", "roster_size")
+
+
+def _decision_follows(before: Written, after: Written) -> list[str]:
+    """I8, I10: decisions are numbered without a hole, and what has ended stays ended."""
+    then, now = before.rollout, after.rollout
+    if now is None:
+        return ["I10: the rollout's key was deleted"] if then else []
+    if then is None or then.id != now.id:
+        return _begins(then, now)
+    if then.phase.is_terminal and (then, before.route) != (now, after.route):
+        return [f"I8: rollout {now.id} had {then.phase} and moved to {now.phase}"]
+    if then == now:
+        return ["I10: the route changed without a decision"] if before.route != after.route else []
+    changed = [name for name in _FIXED if getattr(then, name) != getattr(now, name)]
+    return [
+        *([f"I10: decision {now.seq} follows {then.seq}"] if now.seq != then.seq + 1 else []),
+        *([f"I10: {changed} of rollout {now.id} changed"] if changed else []),
+        *(["I10: a decision without a sentence"] if not now.sentence else []),
+        *(["I8: traffic that moved is said not to have"] if then.has_moved > now.has_moved else []),
+    ]
+
+
+def _begins(then: Rollout | None, now: Rollout) -> list[str]:
+    is_free = then is None or then.phase.is_terminal or then.phase is P.PREPARING
+    return [
+        *([f"I10: rollout {now.id} begins with decision {now.seq}"] if now.seq else []),
+        *(
+            [f"I8: {now.id} replaced {then.id}, which is {then.phase}"]
+            if then and not is_free
+            else []
+        ),
+    ]
+
+
+def _end_is_told(after: Written) -> list[str]:
+    """I8: an end is what it says: where traffic is, and who did not confirm it."""
+    rollout, route = after.rollout, after.route or Route(service="")
+    if rollout is None:
+        return []
+    match rollout.phase:
+        case P.CONVERGED:
+            return _ended_on(rollout, route, rollout.to_release)
+        case P.ROLLED_BACK:
+            return _ended_on(rollout, route, rollout.back_to)
+        case P.FAILED | P.SUPERSEDED if rollout.has_moved or route.candidate:
+            return [f"I8: {rollout.phase} though traffic moved"]
+        case P.PAUSED if not rollout.resume_phase or not rollout.sentence:
+            return ["I8: paused without a reason, or without a way on"]
+        case _:
+            return []
+
+
+def _ended_on(rollout: Rollout, route: Route, number: int) -> list[str]:
+    is_silent = rollout.confirmed < max(1, rollout.roster_size) and not rollout.unconfirmed
+    return [
+        *(
+            [f"I8: {rollout.phase} on {number}, and the route serves {sorted(route.serving)}"]
+            if route.stable != number or route.candidate
+            else []
+        ),
+        *(["I8: nodes that did not confirm are not named"] if is_silent else []),
+    ]
+
+
+def history(entries: Iterable[Entry], *, rollout: Rollout) -> list[str]:
+    """Return what is wrong with a rollout's history: holes, or another end than its own (I10)."""
+    listed = sorted(entries, key=lambda entry: entry.seq)
+    numbers = [entry.seq for entry in listed]
+    wanted = list(range(rollout.seq + 1))
+    last = listed[-1].sentence if listed else ""
+    return [
+        *([f"I10: history of {rollout.id} holds {numbers}"] if numbers != wanted else []),
+        *([f"I10: history of {rollout.id} ends otherwise"] if last != rollout.sentence else []),
+    ]
+
+
+def releases(made: Iterable[Release]) -> list[str]:
+    """Return what is wrong with a service's releases: a digest, or a counter used twice (I2)."""
+    ordered = sorted(made, key=lambda release: release.number)
+    roots: dict[tuple[str, int], str] = {}
+    wrong = [
+        f"I2: release {release.number} is not what its digest says"
+        for release in ordered
+        if release.digest != release_digest(release)
+    ]
+    for release in ordered:
+        for name, counter in release.vector.items():
+            root = release.components[name].root
+            if roots.setdefault((name.value, counter), root) != root:
+                wrong.append(f"I2: {name}={counter} names two roots")
+    return wrong

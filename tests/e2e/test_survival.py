@@ -1,0 +1,68 @@
+"""What may die under load without a request noticing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.support import Fleet, Load, a_fleet, ask
+
+pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with a_fleet(tmp_path, nodes=2, engine_arguments=("--token-delay-ms", "2")) as made:
+        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
+        assert said.code == 0, said
+        yield made
+
+
+def test_agent_killed_and_restarted_under_load_costs_no_request(fleet: Fleet) -> None:
+    """The gateway serves on the agent's last word, and the next agent's first word is the same."""
+    load = Load(list(fleet.dev.gateway_urls.values()), max_tokens=16)
+    with load.running(each=4):
+        load.wait_for(20)
+        for node in fleet.dev.nodes:
+            fleet.dev.kill(node, "agent")
+        load.wait_for(40)
+        for node in fleet.dev.nodes:
+            fleet.dev.restart(node, "agent")
+        fleet.until(lambda: len(fleet.dev.read().present()) == 2)
+        load.wait_for(40)
+
+    assert load.failures == []
+    assert {1} == {release for release, _ in load.answers}
+
+
+def test_rollback_reaches_gateways_whose_agents_are_dead(fleet: Fleet) -> None:
+    """Gateways watch the route themselves: traffic moves though no agent lives."""
+    said = fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter("v2")))
+    assert said.code == 0, said
+    for node in fleet.dev.nodes:
+        fleet.dev.kill(node, "agent")
+
+    said = fleet.vctl("--timeout", "3s", "rollback", "--now")
+
+    assert said.code == 5, said
+    load = Load(list(fleet.dev.gateway_urls.values()))
+    with load.running(each=1):
+        load.wait_for(10)
+    assert load.failures == []
+    assert {1} == {release for release, _ in load.answers}
+    for node in fleet.dev.nodes:
+        fleet.dev.restart(node, "agent")
+    assert fleet.vctl("rollout", "watch").code == 0
+
+
+def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
+    """All that it held is gone with its process; the node brings it back by itself."""
+    fleet.dev.restart("n1", "engine")
+
+    def serves() -> bool:
+        try:
+            return ask(fleet.dev.gateway_urls["n1"])[0] == 1
+        except (AssertionError, OSError):
+            return False
+
+    fleet.until(serves)
