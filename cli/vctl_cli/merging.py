@@ -5,6 +5,9 @@ from collections.abc import AsyncGenerator, Sequence
 
 from vctl_plans.store.port import Store, Update
 
+TOGETHER_S = 0.03
+"""Changes within this time are shown as one: calmer to read, and nobody reads faster."""
+
 
 async def merged(store: Store, prefixes: Sequence[str]) -> AsyncGenerator[list[Update]]:
     """Yield the state under each prefix, in their order, once all are known and after each change.
@@ -21,6 +24,8 @@ async def merged(store: Store, prefixes: Sequence[str]) -> AsyncGenerator[list[U
     try:
         while True:
             await _next_change(changed, pumps)
+            await asyncio.sleep(TOGETHER_S)
+            changed.clear()
             if len(seen) == len(prefixes):
                 yield [seen[prefix] for prefix in prefixes]
     finally:
@@ -46,4 +51,3 @@ async def _next_change(changed: asyncio.Event, pumps: list[asyncio.Task[None]]) 
     for pump in pumps:
         if pump.done():
             pump.result()
-    changed.clear()

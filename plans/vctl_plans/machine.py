@@ -432,13 +432,13 @@ def _rule(decide: Callable[[State, Any, float], Decision], *to: P) -> Rule:
 
 _TAKE_OVER = _rule(_take_over, P.PAUSED)
 _ROLLBACK = _rule(_rollback, P.ROLLING_BACK)
-_ABORT = _rule(_abort, P.ROLLING_BACK, P.FAILED)
+_ABORT = _rule(_abort, P.ROLLING_BACK)
 
 TABLE: dict[P, dict[type, Rule]] = {
     P.PREPARING: {
         Observed: _rule(_prepare, P.SHIFTING, P.ROLLING_BACK, P.FAILED),
         RollbackAsked: _ROLLBACK,
-        AbortAsked: _ABORT,
+        AbortAsked: _rule(_abort, P.FAILED),
         SupersedeAsked: _rule(_supersede, P.SUPERSEDED),
         TakenOver: _TAKE_OVER,
     },
@@ -467,7 +467,7 @@ TABLE: dict[P, dict[type, Rule]] = {
     P.PAUSED: {
         ResumeAsked: _rule(_resume, P.PREPARING, P.SHIFTING, P.SOAKING, P.SETTLING, P.ROLLING_BACK),
         RollbackAsked: _ROLLBACK,
-        AbortAsked: _ABORT,
+        AbortAsked: _rule(_abort, P.ROLLING_BACK, P.FAILED),
     },
     P.CONVERGED: {},
     P.ROLLED_BACK: {},

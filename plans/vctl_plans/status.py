@@ -47,6 +47,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One node in a line."""
 
     node: str
+    is_present: bool
     phase: str  # see `node_status`
     engine: str
     routes: dict[str, int]  # service -> the route revision that its gateway acts on
@@ -161,6 +162,7 @@ def node_status(node: str, fleet: Fleet) -> NodeStatus:
         reason = reason or _failure(lines)
     return NodeStatus(
         node=node,
+        is_present=record is not None,
         phase=phase,
         engine=record.engine if record else "",
         routes=report.routes if report else {},

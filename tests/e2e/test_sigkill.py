@@ -53,12 +53,29 @@ def test_sigkill_after_each_effect_of_a_rollout(fleet: Fleet, first: int) -> Non
 def _rollout_with_crash(fleet: Fleet, adapter: str, effect: int) -> bool:
     """Roll *adapter* out under an agent that dies after *effect*; return whether it did."""
     agent = fleet.dev.program("n1", "agent")
+    _begin(fleet, adapter)
     fleet.dev.restart("n1", "agent", more_env={VARIABLE: str(effect)})
-    command = fleet.begin("rollout", "start", "--adapter", str(fleet.adapter(adapter)))
-    fleet.until(lambda: not agent.is_running or command.poll() is not None)
+    fleet.until(lambda: not agent.is_running or fleet.rollout().phase.is_terminal)
     was_killed = not agent.is_running
     if was_killed:
         fleet.dev.restart("n1", "agent")
-    out, err = command.communicate(timeout=60)
-    assert command.returncode == 0, f"effect {effect}: {out}\n{err}\n{fleet.logs()}"
+    fleet.until(lambda: fleet.rollout().phase.is_terminal)
     return was_killed
+
+
+def _begin(fleet: Fleet, adapter: str) -> None:
+    """Write the rollout while no agent runs, so that every effect is one of the next agent's.
+
+    The node still counts as present until its lease ends; where the command comes too late for
+    that, the node comes back and it is tried again.
+    """
+    arguments = ("rollout", "start", "--no-watch", "--adapter", str(fleet.adapter(adapter)))
+    for _ in range(5):
+        fleet.until(lambda: bool(fleet.dev.read().present()))
+        fleet.dev.kill("n1", "agent")
+        said = fleet.vctl(*arguments)
+        if said.code == 0:
+            return
+        assert "no node is present" in said.err, said
+        fleet.dev.restart("n1", "agent")
+    raise AssertionError(said)

@@ -1,18 +1,24 @@
 """What may die under load without a request noticing."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.support import Fleet, Load, a_fleet, ask
 
-pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.etcd,
+    pytest.mark.torch,
+    pytest.mark.xdist_group("survival"),
+]
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with a_fleet(tmp_path, nodes=2, engine_arguments=("--token-delay-ms", "2")) as made:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with a_fleet(
+        tmp_path_factory.mktemp("fleet"), nodes=2, engine_arguments=("--token-delay-ms", "2")
+    ) as made:
         said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
         assert said.code == 0, said
         yield made

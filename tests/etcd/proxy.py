@@ -38,6 +38,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
         await self._server.wait_closed()
+        await asyncio.sleep(0)  # aborted transports let go of their sockets in the loop's next turn
 
     @property
     def endpoint(self) -> str:
@@ -87,6 +88,7 @@ class Proxy:
         except asyncio.CancelledError:
             pass  # the test is over
         finally:
+            writer.transport.abort()
             self._tasks.discard(task)
 
     async def _pass_both_ways(

@@ -202,6 +202,11 @@ async def test_the_empty_key_is_refused(store: Store):
         await store.commit(Txn((ModRevisionIs("", 0),)))
 
 
+async def test_a_key_that_is_no_text_is_refused(store: Store):
+    with pytest.raises(Rejected, match="no text"):
+        await store.put("\ud800", b"")
+
+
 async def test_concurrent_increments_lose_none(open_client: OpenClient, prefix: str):
     key = prefix + "counter"
     await open_client().put(key, b"0")

@@ -10,6 +10,7 @@ from tests.etcd.conftest import ServerMaker, StoreMaker
 from tests.etcd.servers import EtcdServer
 from tests.etcd.waiting import next_update, update_where
 from vctl_plans.errors import Rejected, StoreUnavailable
+from vctl_plans.store.etcd import EtcdStore
 from vctl_plans.store.gateway import GatewayReader, GatewayUnsuitable
 from vctl_plans.store.settings import StoreSettings
 
@@ -123,6 +124,13 @@ async def test_the_gateway_reader_authenticates_and_again(
         stranger.get(prefix + "a")
 
 
+async def get_over_new_channel(store: EtcdStore, key: str) -> None:
+    """Let *store* connect anew, which reads its certificate files again."""
+    channels = store._connection.channels
+    channels.rotate(channels.generation)
+    await store.get(key)
+
+
 async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
     binary: Path, make_server: ServerMaker, make_store: StoreMaker, prefix: str, tmp_path: Path
 ):
@@ -140,7 +148,7 @@ async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
         prefix,
         *("--cacert", root["ca_file"], "--cert", root["cert_file"], "--key", root["key_file"]),
     )
-    store = make_store(server.endpoint, **flags["ann"])
+    store = make_store(server.endpoint, timeout_s=0.5, **flags["ann"])
     await store.put(prefix + "a", b"1")
     assert set((await next_update(store.watch(prefix))).entries) == {prefix + "a"}
     with pytest.raises(Rejected) as caught:
@@ -150,6 +158,9 @@ async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
     ann = StoreSettings((server.endpoint,), **flags["ann"])  # type: ignore[arg-type]
     with GatewayReader(ann) as reader, pytest.raises(GatewayUnsuitable):
         reader.get(prefix + "a")
+    (tmp_path / "tls" / "ann.key").unlink()
+    with pytest.raises(StoreUnavailable, match=r"ann\.key: No such file"):
+        await get_over_new_channel(store, prefix + "a")
     stranger = make_store(server.endpoint, timeout_s=0.3, ca_file=root["ca_file"])
     with pytest.raises(StoreUnavailable):
         await stranger.get(prefix + "a")

@@ -29,7 +29,7 @@ async def test_f20_a_lease_revoked_by_somebody_else_is_lost_by_the_next_keepaliv
     start = time.monotonic()
     async with asyncio.timeout(3):
         await lease.wait_lost()
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < 2
     assert lease.valid_for_s() <= 0
     with pytest.raises(LeaseLost):
         await store.put(prefix + "a", b"", lease_id=lease.id)
@@ -55,7 +55,7 @@ async def test_the_holder_knows_that_its_lease_is_gone_before_others_do(
         return await observer.get(prefix + "a") is None
 
     await eventually(is_gone, "the key went with its lease", timeout_s=20)
-    assert known_after_s < lease.ttl_s + 0.3
+    assert known_after_s < lease.ttl_s + 1
     assert known_after_s < time.monotonic() - start
 
 

@@ -123,7 +123,7 @@ async def test_f3_a_stopped_single_server_is_noticed_with_the_default_patience(
     server.pause()
     start = time.monotonic()
     await update_where(updates, lambda update: not update.is_live, timeout_s=12)
-    assert time.monotonic() - start < 8.5
+    assert time.monotonic() - start < 10  # 5 + 3 s, and the machine's own slowness
     server.resume()
     await update_where(updates, lambda update: update.is_live, timeout_s=12)
 

@@ -17,7 +17,7 @@ Code = grpc.StatusCode
 
 
 def error(code: grpc.StatusCode, text: str) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), text)
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), text, None)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def up(
     """Run etcd and a fleet on this machine until Ctrl-C.
 
     Each node is three processes: the torch engine, the gateway and the agent. State and logs are
-    kept in --dir. Adapters are read from --dir, from --allow and from where the command was started.
+    kept in --dir. Agents read adapters below --dir, --allow and the working directory.
     """
     session = session_of(ctx)
     options = Options(nodes=nodes, base_port=base_port, fleet=session.shared.fleet or "dev")

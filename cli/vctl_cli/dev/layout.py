@@ -12,6 +12,10 @@ from vctl_cli.programs import command_of, etcd_command
 MAX_SOCKET_BYTES = 100
 """A Unix socket's path has at most 107 bytes on Linux."""
 
+ENGINE_NICENESS = 10
+"""Engines on one machine take all processors; elsewhere they have their own, and no agent, gateway
+or command waits for them."""
+
 _OWN_VARIABLES = ("VCTL_", "ETCDCTL_", "ETCD_")
 
 
@@ -95,7 +99,8 @@ class Layout:
         """Return a node's engine."""
         options = {"--base": str(self._base_model), "--port": str(self._ports[node]["engine"])}
         command = [command_of("vctl-engine"), "serve", *_flat(options)]
-        return self._program(f"{node}/engine", [*command, *self.options.engine_arguments])
+        command += self.options.engine_arguments
+        return self._program(f"{node}/engine", command, niceness=ENGINE_NICENESS)
 
     def gateway(self, node: str) -> Program:
         """Return a node's gateway."""
@@ -139,10 +144,16 @@ class Layout:
         return state
 
     def _program(
-        self, name: str, command: Sequence[str], more_env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        more_env: Mapping[str, str] | None = None,
+        niceness: int = 0,
     ) -> Program:
         log = self.folder / "logs" / f"{name.replace('/', '-')}.log"
-        return Program(name, command, env=self._env | dict(more_env or {}), log=log)
+        env = self._env | dict(more_env or {})
+        return Program(name, command, env=env, log=log, niceness=niceness)
 
 
 def _flat(options: Mapping[str, str]) -> list[str]:

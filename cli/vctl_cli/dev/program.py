@@ -27,15 +27,23 @@ class Program:
         arguments: The command; the first is a path.
         env: Its whole environment.
         log: The file that gets all that it says, of every run.
+        niceness: How far it stands back when processors are short.
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], *, env: Mapping[str, str], log: Path
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        niceness: int = 0,
     ) -> None:
         self.name = name
         self.arguments = tuple(arguments)
         self.log = log
         self._env = dict(env)
+        self._niceness = niceness
         self._process: subprocess.Popen[bytes] | None = None
         self._is_wanted = False
 
@@ -63,6 +71,8 @@ class Program:
                 )
         except OSError as cause:
             raise VctlError(f"{self.name} cannot be started: {cause}") from cause
+        if self._niceness:
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, self._niceness)
         self._is_wanted = True
 
     @property

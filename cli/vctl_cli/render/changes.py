@@ -1,16 +1,17 @@
-"""What changed between two scenes of a rollout, as lines: for logs, for CI, for programs.
+"""What changed from scene to scene of a rollout, as lines: for logs, for CI, for programs.
 
 Decisions come from the history, so none is skipped however fast they follow each other. Nodes that
 change alike in one scene share a line, so that a large fleet stays readable.
 """
 
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from vctl_cli.follow import Scene
 from vctl_plans.rollout import listed
-from vctl_plans.status import ABSENT, HANDING_OVER, NO_ENGINE, STARTING, NodeStatus
+from vctl_plans.status import HANDING_OVER, NO_ENGINE, STARTING, NodeStatus
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,49 +26,69 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""  # a decision's sentence, a node's reason
 
 
-def changes(before: Scene | None, after: Scene) -> list[Change]:
-    """Return what *after* has that *before* had not: what nodes did, then what it led to."""
-    if before is None:
-        return [*_store(None, after), *_decisions(None, after), *_nodes(None, after)]
-    return [*_store(before, after), *_nodes(before, after), *_decisions(before, after)]
+class Changes:
+    """Compares each scene with all that was told before."""
+
+    def __init__(self) -> None:
+        self._seq = -1
+        self._is_live = True
+        self._nodes: dict[str, Said] = {}
+        self._is_first = True
+
+    def next(self, scene: Scene) -> list[Change]:
+        """Return what *scene* has that was not told: what nodes did, then what it led to."""
+        found = [*self._store(scene), *self._of_nodes(scene), *self._decisions(scene)]
+        if self._is_first:
+            found.sort(key=lambda change: change.kind == "nodes")
+        self._is_first = False
+        return found
+
+    def _store(self, scene: Scene) -> list[Change]:
+        if scene.is_live == self._is_live:
+            return []
+        self._is_live = scene.is_live
+        text = "etcd answers again" if scene.is_live else "etcd is away: the last known state"
+        return [_change(scene, kind="store", text=text)]
+
+    def _decisions(self, scene: Scene) -> list[Change]:
+        new = [entry for entry in scene.entries if entry.seq > self._seq]
+        self._seq = max((entry.seq for entry in new), default=self._seq)
+        return [_change(scene, kind="decision", phase=e.phase.value, text=e.sentence) for e in new]
+
+    def _of_nodes(self, scene: Scene) -> list[Change]:
+        target = scene.rollout.back_to or scene.rollout.to_release
+        groups: dict[Said, list[str]] = {}
+        for node in scene.nodes:
+            said = _said(node, target)
+            if said and said != self._nodes.get(node.node, Said(target, "absent")):
+                self._nodes[node.node] = said
+                groups.setdefault(said, []).append(node.node)
+        return [
+            _change(scene, kind="nodes", nodes=tuple(names), **said._asdict())
+            for said, names in groups.items()
+        ]
 
 
-def _store(before: Scene | None, after: Scene) -> list[Change]:
-    if after.is_live == (before.is_live if before else True):
-        return []
-    text = "etcd answers again" if after.is_live else "etcd is away: this is the last known state"
-    return [_change(after, kind="store", text=text)]
+class Said(NamedTuple):
+    """What a node says of the release that matters now."""
+
+    release: int
+    phase: str
+    text: str = ""
 
 
-def _decisions(before: Scene | None, after: Scene) -> list[Change]:
-    known = {entry.seq for entry in before.entries} if before else set()
-    return [
-        _change(after, kind="decision", phase=entry.phase.value, text=entry.sentence)
-        for entry in after.entries
-        if entry.seq not in known
-    ]
+def _said(node: NodeStatus, target: int) -> Said | None:
+    """Return what a node says of *target*; None while its gateway has yet to confirm it.
 
-
-def _nodes(before: Scene | None, after: Scene) -> list[Change]:
-    target = after.rollout.back_to or after.rollout.to_release
-    was = {n.node: _said(n, target) for n in before.nodes} if before else {}
-    groups: dict[tuple[str, str], list[str]] = {}
-    for node in after.nodes:
-        said = _said(node, target)
-        if said != was.get(node.node, ("absent", "")):
-            groups.setdefault(said, []).append(node.node)
-    return [
-        _change(after, kind="nodes", nodes=tuple(names), release=target, phase=phase, text=reason)
-        for (phase, reason), names in groups.items()
-    ]
-
-
-def _said(node: NodeStatus, target: int) -> tuple[str, str]:
-    """Return the phase and reason that a node gives for the release that matters now."""
+    A gateway confirms after each change of what it may serve, so that wait is passed over: the
+    node's line is *ready* once it is over.
+    """
+    if node.phase == HANDING_OVER:
+        return None
+    if not node.is_present or node.phase in {STARTING, NO_ENGINE}:
+        return Said(target, node.phase, node.reason)
     found = [r for r in node.releases if r.release == target]
-    if not found or node.phase in {ABSENT, STARTING, NO_ENGINE, HANDING_OVER}:
-        return node.phase, node.reason
-    return found[0].phase, found[0].reason
+    return Said(target, found[0].phase, found[0].reason) if found else Said(target, "absent")
 
 
 def _change(scene: Scene, **fields: object) -> Change:

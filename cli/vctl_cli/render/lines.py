@@ -8,7 +8,7 @@ import msgspec
 
 from vctl_cli.ending import has_ended
 from vctl_cli.follow import Scene
-from vctl_cli.render.changes import Change, change_text, changes
+from vctl_cli.render.changes import Change, Changes, change_text
 from vctl_cli.render.screen import Screen
 
 
@@ -35,7 +35,7 @@ class Lines:
         self._screen = screen
         self._now = now
         self._is_json = is_json
-        self._last: Scene | None = None
+        self._changes = Changes()
 
     def __enter__(self) -> Self:
         return self
@@ -44,9 +44,8 @@ class Lines:
         pass
 
     def show(self, scene: Scene) -> None:
-        """Write what changed since the scene before."""
-        found = changes(self._last, scene)
-        self._last = scene
+        """Write what was not written yet."""
+        found = self._changes.next(scene)
         if self._screen.is_quiet:
             found = found[-1:] if has_ended(scene.rollout) else []
         for change in found:

@@ -234,7 +234,10 @@ class Connection:
 
 
 def _bytes_of(path: str) -> bytes | None:
-    return Path(path).read_bytes() if path else None
+    try:
+        return Path(path).read_bytes() if path else None
+    except OSError as error:  # perhaps it is just being renewed
+        raise BrokenAttemptError(f"{path}: {error.strerror}", may_be_applied=False) from error
 
 
 def _metadata(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:

@@ -33,12 +33,12 @@ def check_put(key: str, value: bytes) -> None:
 
 
 def check_key(key: str) -> None:
-    """Refuse the empty key.
+    """Refuse a key that etcd can't have.
 
     Raises:
-        Rejected: The key is empty.
+        Rejected: The key is empty, or no text.
     """
-    if not key:
+    if not encode_key(key):
         raise Rejected("a key must not be empty", code="INVALID_ARGUMENT")
 
 

@@ -4,13 +4,22 @@ Every key goes to the store and comes back through here, so that a key which is 
 by somebody else under our prefix) is carried unharmed instead of breaking a listing.
 """
 
+from vctl_plans.errors import Rejected
+
 ALL_KEYS_END = b"\0"
 """The range end that etcd reads as "to the end of all keys"."""
 
 
 def encode_key(key: str) -> bytes:
-    """Return the bytes of *key*; the inverse of `decode_key`."""
-    return key.encode("utf-8", "surrogateescape")
+    """Return the bytes of *key*; the inverse of `decode_key`.
+
+    Raises:
+        Rejected: It has lone surrogates that `decode_key` never makes.
+    """
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as cause:
+        raise Rejected(f"{key!a} is no text", code="INVALID_ARGUMENT") from cause
 
 
 def decode_key(raw: bytes) -> str:

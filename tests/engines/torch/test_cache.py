@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,21 +48,21 @@ def test_a_changed_token_changes_its_block_and_all_after_it(at, token):
 
 
 def test_lookup_returns_the_longest_prefix():
-    cache = PrefixCache(8)
+    cache: PrefixCache[Any] = PrefixCache(8)
     cache.store([b"1", b"2", b"4"], ["one", "two", "four"])
     assert cache.lookup([b"1", b"2", b"3", b"4"]) == ["one", "two"]
     assert cache.counts()[2:] == (2, 2, 0)
 
 
 def test_a_prompt_too_long_for_the_cache_keeps_its_start():
-    cache = PrefixCache(2)
+    cache: PrefixCache[Any] = PrefixCache(2)
     cache.store([b"1", b"2", b"3", b"4"], ["one", "two", "three", "four"])
     assert cache.lookup([b"1", b"2", b"3", b"4"]) == ["one", "two"]
     assert cache.counts().evictions == 2
 
 
 def test_the_least_recently_used_goes_and_the_end_of_a_prompt_before_its_start():
-    cache = PrefixCache(4)
+    cache: PrefixCache[Any] = PrefixCache(4)
     cache.store([b"a1", b"a2"], [1, 2])
     cache.store([b"b1", b"b2"], [3, 4])
     cache.lookup([b"a1", b"a2"])
@@ -71,7 +73,7 @@ def test_the_least_recently_used_goes_and_the_end_of_a_prompt_before_its_start()
 
 @given(st.integers(1, 5), st.lists(st.lists(st.integers(0, 6), unique=True, max_size=6)))
 def test_the_cache_never_outgrows_its_capacity_and_never_lies(capacity, prompts):
-    cache = PrefixCache(capacity)
+    cache: PrefixCache[Any] = PrefixCache(capacity)
     for prompt in prompts:
         keys = [b"%d" % n for n in prompt]
         found = cache.lookup(keys)

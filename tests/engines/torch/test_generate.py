@@ -1,14 +1,16 @@
 """An answer with the prefix cache is the answer without it: the same tokens, the same bits."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from vctl_agent.engines.torch.checkpoint import Base
 from vctl_agent.engines.torch.generate import Engine, Generation, Order, answer
-from vctl_agent.engines.torch.lora import load_adapter
+from vctl_agent.engines.torch.lora import Adapter, load_adapter
 from vctl_agent.engines.torch.sampling import Sampling
 from vctl_agent.engines.torch.tokenizer import EOS, encode
 
@@ -60,6 +62,19 @@ def test_a_salt_and_another_adapter_share_nothing(base, load):
     assert answer(engine, order("x" * 60), adapter=load("a"))[0].cached_tokens == 48
 
 
+def test_other_bytes_under_the_same_name_and_path_share_nothing(base, folders, tmp_path):
+    engine, path, said = Engine(base, cache_blocks=64), tmp_path / "slot", []
+    for source in ("a", "b"):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(folders / source, path)
+        adapter = load_adapter("one", str(path), base=base, max_rank=64)
+        pieces = answer(engine, order("x" * 60), adapter=adapter)
+        uncached = answer(Engine(base, cache_blocks=0), order("x" * 60), adapter=adapter)
+        assert (pieces[0].cached_tokens, tokens(pieces)) == (0, tokens(uncached))
+        said.append(tokens(pieces))
+    assert said[0] != said[1]
+
+
 def test_a_prompt_whose_beginning_was_evicted_is_computed_again(base):
     engine = Engine(base, cache_blocks=2)
     expected = tokens(answer(Engine(base, cache_blocks=0), order("x" * 60), adapter=None))
@@ -68,6 +83,7 @@ def test_a_prompt_whose_beginning_was_evicted_is_computed_again(base):
     answer(engine, order("y" * 60), adapter=None)
     again = answer(engine, order("x" * 60), adapter=None)
     assert (again[0].cached_tokens, tokens(again)) == (0, expected)
+    assert engine.cache is not None
     assert engine.cache.counts().blocks == 2
 
 
@@ -92,24 +108,22 @@ def test_the_end_token_ends_an_answer_unless_told_otherwise(base):
     assert len(answer(engine, order("Hello", ignore_eos=True), adapter=None)) == 5
 
 
-PROMPTS = st.builds(
-    lambda head, size, tail: encode(head * size + tail),
-    st.sampled_from("xyz"),
-    st.sampled_from([3, 15, 16, 31, 40, 64]),
-    st.text("pq", max_size=20),
+# Few, so that requests meet each other's blocks: whole, in part, and just short of a block.
+PROMPTS = st.sampled_from(
+    [encode("x" * 15), encode("x" * 31), encode("x" * 64), encode("x" * 40 + "y"), encode("y" * 40)]
 )
 
 
 class Switches(RuleBasedStateMachine):
     """Adapters come, go and change their bytes under requests; a tiny cache always evicts."""
 
-    folders = None  # set by the test, as hypothesis makes the machines
-    base = None
+    folders: Path  # set by the test, as hypothesis makes the machines
+    base: Base
 
     @initialize(blocks=st.integers(1, 12))
     def start(self, blocks):
         self.engine = Engine(self.base, cache_blocks=blocks)
-        self.loaded = {"base": None}
+        self.loaded: dict[str, Adapter | None] = {"base": None}
         self.running = []
 
     @rule(

@@ -67,7 +67,7 @@ def test_base_and_adapters_answer_differently_and_in_readable_text(base, load):
         order = Order(tuple(encode(prompt)), 16, Sampling(top_logprobs=0))
         said = [answer(engine, order, adapter=a) for a in (None, load("a"), load("b"))]
         ids = [tuple(piece.token.id for piece in pieces) for pieces in said]
-        first = [pieces[0].token.logprob for pieces in said]
+        first = [pieces[0].token.logprob or 0.0 for pieces in said]
         assert len(set(ids)) == 3
         assert set().union(*ids) <= readable
         assert min(abs(x - y) for x, y in zip(first, first[1:] + first[:1], strict=True)) > 0.01

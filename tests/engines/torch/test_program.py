@@ -42,7 +42,7 @@ def run(tmp_path, monkeypatch):
 def start(folders, tmp_path, monkeypatch):
     """Start an engine and return the process and its address; all are killed in the end."""
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
 
     def begin(*flags):
         port_file = tmp_path / f"port{len(started)}"
@@ -61,7 +61,8 @@ def start(folders, tmp_path, monkeypatch):
     for process in started:
         process.kill()
         process.wait()
-        process.stdout.close()
+        if process.stdout:
+            process.stdout.close()
 
 
 def test_a_request_is_dropped_with_its_client_and_finished_on_sigterm(start):

@@ -14,14 +14,17 @@ class Script:
 
     def __init__(self, log, name, *, prefill=0, tokens=1, fault=None):
         self.log, self.name, self.fault = log, name, fault
-        self.left = [None] * prefill + ["length" if n == 1 else "" for n in range(tokens, 0, -1)]
+        self.prefill, self.tokens = prefill, tokens
 
     def step(self):
         self.log.append(self.name)
         if self.fault:
             raise self.fault
-        reason = self.left.pop(0)
-        return None if reason is None else Piece(Token(65, None, ()), "A", reason or None, 0)
+        if self.prefill:
+            self.prefill -= 1
+            return None
+        self.tokens -= 1
+        return Piece(Token(65, None, ()), "A", None if self.tokens else "length", 0)
 
 
 class Clock:
@@ -32,12 +35,13 @@ class Clock:
 
 
 def job(script):
-    emitted = []
+    emitted: list[Piece | Exception] = []
     return Job(script, emitted.append), emitted
 
 
 def test_a_short_request_is_not_held_up_by_a_long_one():
-    scheduler, steps = Scheduler(max_running=8), []
+    scheduler = Scheduler(max_running=8)
+    steps: list[str] = []
     long, _ = job(Script(steps, "long", tokens=50))
     short, emitted = job(Script(steps, "short", prefill=1, tokens=2))
     scheduler.submit(long)
@@ -50,7 +54,8 @@ def test_a_short_request_is_not_held_up_by_a_long_one():
 
 
 def test_no_job_means_nothing_to_wait_for():
-    scheduler, steps = Scheduler(max_running=1), []
+    scheduler = Scheduler(max_running=1)
+    steps: list[str] = []
     assert scheduler.round() is None
     scheduler.submit(job(Script(steps, "one"))[0])
     assert scheduler.round() is None
@@ -58,7 +63,8 @@ def test_no_job_means_nothing_to_wait_for():
 
 
 def test_those_over_the_limit_wait_for_room():
-    scheduler, steps = Scheduler(max_running=1), []
+    scheduler = Scheduler(max_running=1)
+    steps: list[str] = []
     for name in ("one", "two"):
         scheduler.submit(job(Script(steps, name, tokens=2))[0])
     while scheduler.round() is not None:
@@ -69,7 +75,8 @@ def test_those_over_the_limit_wait_for_room():
 
 
 def test_a_cancelled_job_takes_no_further_step():
-    scheduler, steps = Scheduler(max_running=2), []
+    scheduler = Scheduler(max_running=2)
+    steps: list[str] = []
     cancelled, emitted = job(Script(steps, "cancelled", tokens=9))
     scheduler.submit(cancelled)
     scheduler.round()
@@ -79,7 +86,9 @@ def test_a_cancelled_job_takes_no_further_step():
 
 
 def test_a_fault_ends_its_own_job_only():
-    scheduler, steps, fault = Scheduler(max_running=2), [], RuntimeError("broken")
+    scheduler = Scheduler(max_running=2)
+    steps: list[str] = []
+    fault = RuntimeError("broken")
     bad, heard = job(Script(steps, "bad", fault=fault))
     good, emitted = job(Script(steps, "good", tokens=2))
     scheduler.submit(bad)
@@ -91,7 +100,8 @@ def test_a_fault_ends_its_own_job_only():
 
 
 def test_a_delay_paces_each_request_by_itself():
-    clock, steps = Clock(), []
+    clock = Clock()
+    steps: list[str] = []
     scheduler = Scheduler(max_running=2, token_delay_s=1.0, clock=clock)
     scheduler.submit(job(Script(steps, "one", tokens=3))[0])
     assert scheduler.round() == 1.0
@@ -105,7 +115,9 @@ def test_a_delay_paces_each_request_by_itself():
 
 
 def test_the_thread_takes_jobs_and_ends():
-    scheduler, steps, ended = Scheduler(max_running=2), [], threading.Event()
+    scheduler = Scheduler(max_running=2)
+    steps: list[str] = []
+    ended = threading.Event()
     scheduler.start()
     assert scheduler.is_alive()
     scheduler.submit(Job(Script(steps, "one"), lambda _: ended.set()))

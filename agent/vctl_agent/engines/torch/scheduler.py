@@ -13,17 +13,25 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from vctl_agent.engines.torch.generate import Generation, Piece
+from vctl_agent.engines.torch.generate import Piece
 
 Emit = Callable[[Piece | Exception], None]
+
+
+class Steps(Protocol):
+    """What the scheduler needs of a generation."""
+
+    def step(self) -> Piece | None:
+        """Do a little work; the piece that it brought, if it did."""
 
 
 @dataclass(eq=False, slots=True)
 class Job:
     """A generation and where its pieces go; the last piece, or an exception, ends it."""
 
-    generation: Generation
+    generation: Steps
     emit: Emit  # called in the scheduler's thread; must neither block nor raise
     is_cancelled: bool = False  # set by anyone, seen before the next step
     due: float = field(default=0.0, init=False)  # not before this time, by the scheduler's clock

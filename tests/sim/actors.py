@@ -1,0 +1,211 @@
+"""Those who write: conductors that read late and die between deciding and writing, and operators."""
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from tests.builders import SERVICE, a_plan, an_adapter_wish
+from tests.sim.world import World
+from vctl_plans import operate
+from vctl_plans.errors import PlanError, TransitionError
+from vctl_plans.events import AbortAsked, Event, Observed, ResumeAsked, TakenOver
+from vctl_plans.invariants import Seen
+from vctl_plans.machine import step
+from vctl_plans.node import NodeReport
+from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
+from vctl_plans.phase import RolloutPhase
+from vctl_plans.plan import Plan
+from vctl_plans.rollout import Progress, Rollout
+from vctl_plans.snapshot import Service
+
+Written = Begin | Continue | Attach | AlreadyDone
+Act = Callable[[Service, Request], Written]
+
+
+class Clock(msgspec.Struct):
+    """When a phase began, on one conductor's clock."""
+
+    rollout: str
+    seq: int
+    began: float
+    takeovers: int
+
+
+class Conductor:
+    """One term of office, as `vctl_agent.conductor` goes about it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.fence = world.fence
+        self.service = world.service
+        self.reports: dict[str, NodeReport] = {}
+        self.clock: Clock | None = None
+        self.pending: tuple[Service, Continue, Seen] | None = None
+        self.wake_at: float | None = None
+
+    def read_services(self) -> None:
+        """Catch up with the service's keys."""
+        self.service = self.world.service
+
+    def read_reports(self) -> None:
+        """Catch up with the nodes' reports."""
+        self.reports = self.world.present()
+
+    def decide(self) -> None:
+        """Take a decision, without writing it yet."""
+        rollout = self.service.rollout
+        self.wake_at = None
+        if self.pending or rollout is None or rollout.phase.is_terminal:
+            return
+        clock = self._phase_clock(rollout)
+        now_s = self.world.now - clock.began
+        state = self.world.state(self.service)
+        events: tuple[Event, ...] = (TakenOver(clock.takeovers), Observed(self.reports))
+        for event in events:
+            decision = step(state, event, now_s)
+            if decision.rollout != rollout:
+                route = decision.state.route
+                turn = Continue(
+                    before=rollout,
+                    rollout=decision.rollout,
+                    route=route if route != self.service.current_route else None,
+                )
+                self.pending = (self.service, turn, Seen(roster=state.roster, reports=self.reports))
+                return
+        self._checkpoint(clock, now_s)
+        if decision.wake_s is not None:
+            self.wake_at = clock.began + decision.wake_s
+
+    def write(self) -> None:
+        """Write what was decided; whoever changed something meanwhile has won."""
+        if self.pending is None:
+            return
+        read, turn, seen = self.pending
+        self.pending = None
+        self.world.commit(read, turn, fence=self.fence, seen=seen)
+
+    def _phase_clock(self, rollout: Rollout) -> Clock:
+        held = self.clock
+        if held and (held.rollout, held.seq) == (rollout.id, rollout.seq):
+            return held
+        elapsed_s, takeovers = 0.0, 0
+        if held is None or held.rollout != rollout.id:
+            elapsed_s, takeovers = self._recorded(rollout)
+        self.clock = Clock(rollout.id, rollout.seq, self.world.now - elapsed_s, takeovers)
+        return self.clock
+
+    def _recorded(self, rollout: Rollout) -> tuple[float, int]:
+        found = self.world.progress
+        if found and (found.rollout, found.seq) == (rollout.id, rollout.seq):
+            return found.elapsed_s, found.takeovers + 1
+        return 0.0, 0
+
+    def _checkpoint(self, clock: Clock, now_s: float) -> None:
+        if self.fence == self.world.fence:
+            self.world.progress = Progress(
+                rollout=clock.rollout,
+                seq=clock.seq,
+                elapsed_s=now_s,
+                takeovers=clock.takeovers,
+            )
+
+
+class Operator:
+    """Presses at random; reads, decides, and writes a little later."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked = 0
+        self.pending: tuple[Request, Act] | None = None
+        self.read: Service | None = None
+
+    def press(self, random: Random) -> None:
+        """Begin a command: it has read, and not written yet."""
+        self.asked += 1
+        make = random.choice(self._choices())
+        self.begin(make(random))
+
+    def _choices(self) -> list[Callable[[Random], Act]]:
+        """Return what an operator may think of now; mostly what makes sense."""
+        rollout = self.world.rollout
+        always = [self._start, self._back, self._to, self._plan_back]
+        if rollout is None or rollout.phase.is_terminal:
+            return [*always, self._start, self._start, self._start]
+        if rollout.phase is RolloutPhase.PAUSED:
+            return [*always, lambda _: abort, lambda _: resume, lambda _: resume]
+        return [*always, lambda _: abort, lambda _: resume]
+
+    def begin(self, act: Act) -> None:
+        """Read for one command."""
+        self.pending = (Request(id=f"q{self.asked}"), act)
+        self.read = self.world.service
+
+    def finish(self, random: Random, *, loses_reply: bool = False) -> Written | None:
+        """Decide on the reading and write; after a conflict or a lost reply on a new one."""
+        if self.pending is None or self.read is None:
+            return None
+        request, act = self.pending
+        self.pending = None
+        decision: Written | None = None
+        for _ in range(3):
+            try:
+                decision = act(self.read, request)
+            except (TransitionError, PlanError) as refusal:
+                self.world.note(f"{request.id} refused: {refusal.message}")
+                return None
+            if isinstance(decision, Attach | AlreadyDone):
+                self.world.note(f"{request.id} follows {decision.rollout.id}")
+                return decision
+            is_written = self.world.commit(self.read, decision)
+            if is_written and not loses_reply:
+                return decision
+            loses_reply = False
+            self.read = self.world.service
+        return decision
+
+    def _start(self, random: Random) -> Act:
+        number = random.randint(1, 6)
+        plan = a_plan(
+            soak_s=random.choice([0, 0, 10]), retain=random.choice([0, 1, 1, 2]), prepare_s=60
+        )
+        wish: object = an_adapter_wish(number)
+        if random.random() < 0.3:
+            wish = random.randint(1, 1 + len(self.world.service.releases))
+        return lambda service, request: operate.start(
+            service,
+            plan,
+            wish=wish,  # type: ignore[arg-type]
+            roster=tuple(sorted(self.world.boots)),
+            request=request,
+            supersede=bool(number % 2),
+        )
+
+    def _back(self, _random: Random) -> Act:
+        return self.back_to(0)
+
+    def _to(self, random: Random) -> Act:
+        return self.back_to(random.randint(1, 1 + len(self.world.service.releases)))
+
+    def back_to(self, to: int) -> Act:
+        """Return `rollback --now`."""
+        return lambda service, request: operate.rollback_now(
+            service, to=to, roster=tuple(sorted(self.world.boots)), request=request
+        )
+
+    def _plan_back(self, random: Random) -> Act:
+        to = random.choice([0, 0, 1, 2])
+        plan = Plan(service=SERVICE, strategy="rollback", to=to, prepare_s=60, converge_s=20)
+        return lambda service, request: operate.start(
+            service, plan, wish=to, roster=tuple(sorted(self.world.boots)), request=request
+        )
+
+
+def abort(service: Service, request: Request) -> Written:
+    """`vctl rollout abort`."""
+    return operate.steer(service, AbortAsked(reason=request.id))
+
+
+def resume(service: Service, request: Request) -> Written:
+    """`vctl rollout resume`."""
+    return operate.steer(service, ResumeAsked(reason=request.id))
