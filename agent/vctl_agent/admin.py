@@ -6,6 +6,7 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
+from vctl_agent.configuration import Address
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
 
@@ -61,16 +62,16 @@ def is_ready(report: NodeReport | None) -> bool:
 
 
 async def serve(
-    address: str,
+    address: Address,
     *,
     metrics: Metrics,
     problem: Callable[[], str],
-    port_file: str = "",
+    port_file: Path | None = None,
 ) -> web.AppRunner:
     """Start the listener.
 
     Args:
-        address: host:port; port 0 takes a free one.
+        address: Where; port 0 takes a free one.
         metrics: What /metrics shows.
         problem: What /readyz says; nothing when ready.
         port_file: Where to write the host:port that was taken.
@@ -96,11 +97,10 @@ async def serve(
     app.router.add_get("/metrics", show_metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    host, _, port = address.rpartition(":")
-    site = web.TCPSite(runner, host or "127.0.0.1", int(port))
+    site = web.TCPSite(runner, address.host, address.port)
     await site.start()
     if port_file:
-        _note_address(Path(port_file), runner)
+        _note_address(port_file, runner)
     return runner
 
 

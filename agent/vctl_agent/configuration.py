@@ -1,142 +1,267 @@
-"""How a program gets its settings: flag, else `VCTL_*` variable, else YAML file, else default.
+"""How a program gets its settings: flag, else variable, else the YAML file, else the default.
 
-One struct a program holds all settings; flags, variables and the file's fields are made of its
-fields. All problems are reported at once, each with the place where the value came from.
+A program has one table of `Option`s; flags, variables, fields of the file and ``--help`` are made
+of it. All problems are reported at once, each naming its flag and its variable. Passwords and
+certificates of etcd are variables only.
 """
 
 import argparse
-import types
-import typing
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
-from vctl_plans.errors import SettingsError
-from vctl_plans.names import suggestion
+from vctl_plans.errors import PlanError, SettingsError
+from vctl_plans.names import check_name, suggestion
+from vctl_plans.store.settings import StoreSettings
+from vctl_plans.units import bytes_of, duration_s
 
-T = TypeVar("T", bound=msgspec.Struct)
+_SWITCH = {"on": True, "true": True, "yes": True, "1": True,
+           "off": False, "false": False, "no": False, "0": False}  # fmt: skip
+_MAX_PORT = 65535
+_LEVELS = ("debug", "info", "warning", "error")
 
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"0", "false", "no", "off"}
+MAX_SOCKET_BYTES = 107 - len(".new")
+"""sockaddr_un holds 107 bytes and a zero (unix(7)); a socket is bound beside its place first."""
 
 
-def load(kind: type[T], *, program: str, argv: Sequence[str], env: Mapping[str, str]) -> T:
-    """Return the settings of *program*.
+class Address(msgspec.Struct, frozen=True):
+    """Where to listen; port 0: any that is free."""
+
+    host: str
+    port: int
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One setting."""
+
+    flag: str  # without the dashes; with ``_`` for ``-`` it is the field of the file and the struct
+    variable: str
+    default: str | None  # None: required
+    read: Callable[[str], Any]  # raises ValueError with a message for a person
+    help: str
+    is_many: bool = False  # the flag may be repeated; in a variable, commas separate
+
+    @property
+    def field(self) -> str:
+        """The setting's name in the file and in the struct."""
+        return self.flag.replace("-", "_")
+
+    @property
+    def where(self) -> str:
+        """The setting as a problem names it."""
+        return f"--{self.flag} ({self.variable})"
+
+
+def load(
+    options: Sequence[Option],
+    *,
+    program: str,
+    about: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+) -> tuple[dict[str, Any], StoreSettings]:
+    """Return each option's value by its field, and how to reach etcd.
 
     Args:
-        kind: A msgspec struct; a field's help is `Meta(description=...)` of its annotation.
-        program: The program's name, for ``--help``.
-        argv: The arguments after the program's name.
-        env: The environment.
+        options: The program's table.
+        program: Its name, for ``--help``.
+        about: What it does, in a line.
+        arguments: The arguments after the program's name.
+        environment: Its environment.
 
     Raises:
-        SettingsError: Every value that is missing or not allowed.
-        SystemExit: ``--help``, or an argument that is no flag (argparse's own message, exit 2).
+        SettingsError: All problems.
+        SystemExit: ``--help``.
     """
-    flags = _parser(kind, program).parse_args(argv)
-    problems: list[str] = []
-    chosen: dict[str, tuple[Any, str]] = {}
-    for name, value in _file(flags.config, kind, problems).items():
-        chosen[name] = (value, f"{flags.config}: {name}")
-    for field in msgspec.structs.fields(kind):
-        variable = f"VCTL_{field.name.upper()}"
-        if env.get(variable):
-            chosen[field.name] = (env[variable], variable)
-        given = getattr(flags, field.name)
-        if given is not None:
-            chosen[field.name] = (given, f"--{field.name.replace('_', '-')}")
-    values = _converted(kind, chosen, problems)
+    flags, unknown = _parser(options, program, about).parse_known_args(list(arguments))
+    problems = [f"unknown argument {argument}" for argument in unknown]
+    file = _file(flags.config, options, problems)
+    values: dict[str, Any] = {}
+    for option in options:
+        texts = _texts(option, getattr(flags, option.field), environment, file)
+        if texts is None:
+            problems.append(f"{option.where}: is required")
+            continue
+        try:
+            read = tuple(option.read(text) for text in texts)
+            values[option.field] = read if option.is_many else read[0]
+        except (ValueError, PlanError) as cause:
+            problems.append(f"{option.where}: {cause}")
+    store = _store(flags.endpoints, environment, problems)
     if problems:
-        raise SettingsError(problems, hint=f"see {program} --help")
-    return kind(**values)
+        raise SettingsError(problems, hint=f"{program} --help lists all settings")
+    return values, store
 
 
-def _parser(kind: type[msgspec.Struct], program: str) -> argparse.ArgumentParser:
+def _texts(
+    option: Option, given: Any, environment: Mapping[str, str], file: Mapping[str, str]
+) -> list[str] | None:
+    """Return the texts of an option from the strongest place that has it; None: nowhere."""
+    if given is not None:
+        return list(given) if option.is_many else [given]
+    text = environment.get(option.variable, file.get(option.field, option.default))
+    if text is None:
+        return None
+    return [part for part in text.split(",") if part] if option.is_many else [text]
+
+
+def _parser(options: Sequence[Option], program: str, about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program,
-        description=(kind.__doc__ or "").split("\n", 1)[0],
-        epilog="Every flag can also be a VCTL_* variable or a field of the --config file.",
+        description=f"{about} Each flag is also a variable, and a field of the --config file.",
+        allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="FILE", help="a YAML file with the same settings")
-    for field in msgspec.structs.fields(kind):
-        base, help_text = _annotation(field.type)
-        default = "" if field.required else f" (default: {field.default!r})"
-        flag = f"--{field.name.replace('_', '-')}"
-        if base is bool:
-            action = argparse.BooleanOptionalAction
-            parser.add_argument(flag, action=action, default=None, help=help_text + default)
-        elif _is_many(base):
-            parser.add_argument(flag, action="append", metavar="VALUE", help=f"{help_text}; repeat")
-        else:
-            parser.add_argument(
-                flag, metavar="VALUE", help=(help_text + default).replace("%", "%%")
-            )
+    parser.add_argument("--config", metavar="FILE", help="a YAML file with settings")
+    for option in options:
+        default = f"; default {option.default}" if option.default else ""
+        required = "; required" if option.default is None else ""
+        text = f"{option.help} ({option.variable}{default}{required})"
+        more: dict[str, Any] = {"action": "append"} if option.is_many else {}
+        if option.read is switch:  # a switch may stand alone: --passthrough is --passthrough on
+            more = {"nargs": "?", "const": "on"}
+        parser.add_argument(f"--{option.flag}", help=text.replace("%", "%%"), **more)
+    parser.add_argument(
+        "--endpoints",
+        help="etcd's addresses, with commas"
+        " (VCTL_ENDPOINTS, ETCDCTL_ENDPOINTS; default http://127.0.0.1:2379)",
+    )
     return parser
 
 
-def _annotation(annotation: Any) -> tuple[Any, str]:
-    """Return the plain type, and the description of an `Annotated` one."""
-    if typing.get_origin(annotation) is typing.Annotated:
-        base, *extra = typing.get_args(annotation)
-        texts = [m.description for m in extra if isinstance(m, msgspec.Meta) and m.description]
-        return base, " ".join(texts)
-    return annotation, ""
-
-
-def _is_many(base: Any) -> bool:
-    return typing.get_origin(base) is tuple
-
-
-def _file(path: str | None, kind: type[msgspec.Struct], problems: list[str]) -> dict[str, Any]:
+def _file(path: str | None, options: Sequence[Option], problems: list[str]) -> dict[str, str]:
+    """Return the file's fields as text."""
     if not path:
         return {}
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as cause:
-        problems.append(f"{path}: {cause}")
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as cause:
+        problems.append(f"--config {path}: {cause}")
         return {}
     if not isinstance(content, dict):
-        problems.append(f"{path}: settings are a mapping")
+        problems.append(f"--config {path}: settings are a mapping")
         return {}
-    known = kind.__struct_fields__
+    known = {option.field for option in options}
+    strange = sorted(str(name) for name in content if name not in known)
     problems.extend(
-        f"{path}: unknown setting {name!r}; {suggestion(str(name), known)}"
-        for name in sorted(set(content) - set(known))
+        f"--config {path}: unknown setting {name!r}; {suggestion(name, known)}" for name in strange
     )
-    return {name: value for name, value in content.items() if name in known}
+    return {name: _as_text(value) for name, value in content.items() if name in known}
 
 
-def _converted(
-    kind: type[msgspec.Struct], chosen: Mapping[str, tuple[Any, str]], problems: list[str]
-) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        if field.name not in chosen:
-            if field.required:
-                flag = field.name.replace("_", "-")
-                problems.append(f"missing: --{flag} (or VCTL_{field.name.upper()})")
-            continue
-        value, origin = chosen[field.name]
-        base, _ = _annotation(field.type)
-        try:
-            values[field.name] = msgspec.convert(_shaped(value, base), field.type, strict=False)
-        except (msgspec.ValidationError, ValueError) as cause:
-            problems.append(f"{origin}: {cause}")
-    return values
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return ",".join(str(part) for part in value)
+    return str(value)
 
 
-def _shaped(value: Any, base: Any) -> Any:
-    """Return text as the field's type wants it: lists by comma, booleans by word."""
-    if isinstance(value, str) and _is_many(base):
-        return [part for part in value.split(",") if part]
-    if isinstance(value, str) and base is bool:
-        word = value.lower()
-        if word not in _TRUE | _FALSE:
-            raise ValueError(f"{value!r} is neither true nor false")
-        return word in _TRUE
-    if isinstance(base, types.UnionType) and value == "":
-        return None
-    return value
+def _store(
+    endpoints: str | None, environment: Mapping[str, str], problems: list[str]
+) -> StoreSettings:
+    given = {} if endpoints is None else {"VCTL_ENDPOINTS": endpoints}
+    try:
+        return StoreSettings.from_environment({**environment, **given})
+    except SettingsError as cause:
+        problems.extend(cause.problems)
+        return StoreSettings()
+
+
+# -- readers -----------------------------------------------------------------------------------
+
+
+def name(what: str) -> Callable[[str], str]:
+    """Return a reader of names."""
+    return lambda text: check_name(text, what=what)
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a reader of one of some words."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+log_level = one_of(*_LEVELS)
+
+
+def address(text: str) -> Address:
+    """Read ``host:port``."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise ValueError(f"{text!r} is not host:port")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def url(text: str) -> str:
+    """Read an address like ``http://127.0.0.1:8000``; empty for none."""
+    parts = urlsplit(text)
+    if text and (parts.scheme not in {"http", "https"} or not parts.hostname):
+        raise ValueError(f"{text!r} is not an address like http://127.0.0.1:8000")
+    return text.rstrip("/")
+
+
+def socket_path(text: str) -> Path:
+    """Read the path of a Unix socket."""
+    if len(os.fsencode(text)) > MAX_SOCKET_BYTES:
+        raise ValueError(f"a Unix socket's path has at most {MAX_SOCKET_BYTES} bytes")
+    return Path(text)
+
+
+def optional_path(text: str) -> Path | None:
+    """Read a path; empty for none."""
+    return Path(text) if text else None
+
+
+def key_prefix(text: str) -> str:
+    """Read the root of vctl's keys."""
+    if not text.startswith("/") or text.endswith("/"):
+        raise ValueError("must begin, and not end, with a slash")
+    return text
+
+
+def size_bytes(text: str) -> int:
+    """Read a size like ``32MiB``, above zero."""
+    size = bytes_of(text)
+    if not size:
+        raise ValueError(f"{text!r} is no size above zero")
+    return size
+
+
+def seconds(text: str) -> float:
+    """Read a time like ``30s`` or ``10m``, or a plain number of seconds."""
+    try:
+        return duration_s(float(text) if text.replace(".", "", 1).isdecimal() else text, path="")
+    except PlanError as cause:
+        raise ValueError(cause.message) from cause
+
+
+def at_least_one_second(text: str) -> float:
+    """Read a time of one second or more."""
+    found = seconds(text)
+    if found < 1:
+        raise ValueError(f"{text!r} is below one second")
+    return found
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number from 0."""
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def switch(text: str) -> bool:
+    """Read on or off."""
+    if text.lower() not in _SWITCH:
+        raise ValueError(f"{text!r} is neither on nor off")
+    return _SWITCH[text.lower()]

@@ -29,13 +29,12 @@ from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
-from vctl_agent.settings import Settings, load
+from vctl_agent.settings import Settings, read_settings
 from vctl_plans.errors import RestoredBackup, SettingsError, VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.snapshot import read_services
 from vctl_plans.store.port import Store
-from vctl_plans.store.settings import StoreSettings
 
 _USAGE = 2
 _FAILED = 1
@@ -61,7 +60,7 @@ class Agent:
         self._metrics = admin.Metrics()
         self._last_report: NodeReport | None = None
         self._store_problem = "the store has not answered yet"
-        state = Path(settings.state)
+        state = settings.state
         artifacts = ArtifactStore(state, settings.allowed_root)
         artifacts.open()
         probed = Probed(state / "probed.json")
@@ -75,7 +74,7 @@ class Agent:
             crashpoints=self._crashpoints,
         )
         self._engine_watch = watch
-        self._link = GatewayLink(settings.socket, self._wake)
+        self._link = GatewayLink(str(settings.socket), self._wake)
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
@@ -100,7 +99,7 @@ class Agent:
             node=settings.node,
             boot_id=self._boot_id,
             gateway_url=settings.gateway_url,
-            admin_url=f"http://{settings.admin}",
+            admin_url=f"http://{settings.admin.host}:{settings.admin.port}",
             engine=settings.engine,
         )
 
@@ -201,11 +200,11 @@ def lock_state(state: Path) -> int:
     return fd
 
 
-async def _main(settings: Settings, store_settings: StoreSettings) -> None:
+async def _main(settings: Settings) -> None:
     from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC loads here, after the lock
 
-    lock = lock_state(Path(settings.state))
-    store = open_store(store_settings)
+    lock = lock_state(settings.state)
+    store = open_store(settings.store)
     engine = TorchEngine(settings.engine_url)
     running = asyncio.ensure_future(Agent(settings, store, engine).run())
     loop = asyncio.get_running_loop()
@@ -224,7 +223,7 @@ async def _main(settings: Settings, store_settings: StoreSettings) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the agent's program; exit 0 when it was told to end, 1 when it could not go on."""
     try:
-        settings, store_settings = load(sys.argv[1:] if argv is None else argv, os.environ)
+        settings = read_settings(sys.argv[1:] if argv is None else argv, os.environ)
     except SettingsError as error:
         for problem in error.problems:
             sys.stderr.write(f"vctl-agent: {problem}\n")
@@ -233,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     log.configure(level=settings.log_level, node=settings.node, fleet=settings.fleet)
     problems: list[str] = []
     try:
-        asyncio.run(_main(settings, store_settings))
+        asyncio.run(_main(settings))
     except* (VctlError, OSError) as group:
         problems += [str(cause) for cause in group.exceptions]
     for said in problems:

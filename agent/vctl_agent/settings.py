@@ -1,72 +1,79 @@
-"""The agent's settings: flags, `VCTL_*` variables and one YAML file hold the same."""
+"""The agent's settings."""
 
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from pathlib import Path
 
 import msgspec
-from msgspec import Meta
 
-from vctl_agent import configuration
-from vctl_plans.errors import PlanError, SettingsError
+from vctl_agent import configuration as read
+from vctl_agent.configuration import Address, Option
+from vctl_agent.crashpoints import VARIABLE as CRASH_VARIABLE
 from vctl_plans.keys import DEFAULT_PREFIX
-from vctl_plans.names import check_name
 from vctl_plans.store.settings import StoreSettings
-
-ENGINES = ("torch",)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """vctl's agent: verifies, loads, probes, reports, and may be elected conductor."""
+    """All settings of the agent; `_OPTIONS` says what they are."""
 
-    fleet: Annotated[str, Meta(description="the fleet that this node belongs to")]
-    node: Annotated[str, Meta(description="this node's name")] = ""
-    state: Annotated[str, Meta(description="directory for artifacts and records")]
-    socket: Annotated[str, Meta(description="the gateway's Unix socket")]
-    engine_url: Annotated[str, Meta(description="where the engine listens")]
-    engine: Annotated[str, Meta(description="the engine's kind: torch")] = "torch"
-    gateway_url: Annotated[str, Meta(description="where clients reach the gateway")] = ""
-    allowed_root: Annotated[
-        tuple[str, ...], Meta(description="a directory that artifacts may be read from")
-    ] = ()
-    admin: Annotated[str, Meta(description="host:port of /livez /readyz /metrics")] = "127.0.0.1:0"
-    admin_port_file: Annotated[str, Meta(description="file to write the admin host:port to")] = ""
-    lease_ttl: Annotated[
-        float, Meta(description="seconds after which a silent node counts as gone", ge=1)
-    ] = 15.0
-    conduct: Annotated[bool, Meta(description="stand for election as conductor")] = True
-    prefix: Annotated[str, Meta(description="root of all keys in etcd")] = DEFAULT_PREFIX
-    log_level: Annotated[str, Meta(description="debug, info, warning or error")] = "info"
-    crash_at: Annotated[int, Meta(description="for tests: die right after effect N", ge=0)] = 0
-    endpoints: Annotated[tuple[str, ...], Meta(description="etcd; ETCDCTL_* count too")] = ()
+    fleet: str
+    node: str
+    state: Path
+    socket: Path
+    engine: str
+    engine_url: str
+    gateway_url: str
+    allowed_root: tuple[Path, ...]
+    admin: Address
+    admin_port_file: Path | None
+    lease_ttl: float  # seconds
+    conduct: bool
+    prefix: str
+    log_level: str
+    crash_at: int
+    store: StoreSettings
 
 
-def load(argv: Sequence[str], env: Mapping[str, str]) -> tuple[Settings, StoreSettings]:
-    """Return the agent's settings and the store's.
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Return the settings of a command line and an environment.
 
     Raises:
-        SettingsError: All that is missing or not allowed.
+        SettingsError: All problems, each naming its flag and its variable.
     """
-    settings = configuration.load(Settings, program="vctl-agent", argv=argv, env=env)
-    settings = msgspec.structs.replace(settings, node=settings.node or _host_name())
-    problems = [p for p in (_name_problem(settings.fleet, "fleet"),
-                            _name_problem(settings.node, "node")) if p]  # fmt: skip
-    if settings.engine not in ENGINES:
-        problems.append(f"--engine: {settings.engine!r} is none of {', '.join(ENGINES)}")
-    if problems:
-        raise SettingsError(problems, hint="see vctl-agent --help")
-    if settings.endpoints:
-        env = {**env, "VCTL_ENDPOINTS": ",".join(settings.endpoints)}
-    return settings, StoreSettings.from_environment(env)
+    values, store = read.load(
+        _OPTIONS,
+        program="vctl-agent",
+        about="Verify, load, probe and report on a node; conduct rollouts when elected.",
+        arguments=arguments,
+        environment=environment,
+    )
+    return Settings(store=store, **values)
 
 
 def _host_name() -> str:
     return socket.gethostname().split(".")[0].lower()
 
 
-def _name_problem(name: str, what: str) -> str:
-    try:
-        check_name(name, what=what)
-    except PlanError as problem:
-        return problem.message
-    return ""
+_OPTIONS = (
+    Option("fleet", "VCTL_FLEET", None, read.name("fleet"), "the fleet"),
+    Option("node", "VCTL_NODE", _host_name(), read.name("node"), "this node's name"),
+    Option("state", "VCTL_STATE", "/var/lib/vctl/agent", Path, "folder of artifacts and records"),
+    Option("socket", "VCTL_SOCKET", "/run/vctl/gateway.sock", read.socket_path,
+           "the gateway's Unix socket"),
+    Option("engine", "VCTL_ENGINE", "torch", read.one_of("torch"), "the engine's kind"),
+    Option("engine-url", "VCTL_ENGINE_URL", None, read.url, "the engine's address"),
+    Option("gateway-url", "VCTL_GATEWAY_URL", "", read.url, "where clients reach the gateway"),
+    Option("allowed-root", "VCTL_ALLOWED_ROOT", "", Path,
+           "a folder that artifacts may be read from; may be repeated", is_many=True),
+    Option("admin", "VCTL_AGENT_ADMIN", "127.0.0.1:0", read.address,
+           "where /livez /readyz /metrics are"),
+    Option("admin-port-file", "VCTL_AGENT_ADMIN_PORT_FILE", "", read.optional_path,
+           "file to write host:port of --admin to"),
+    Option("lease-ttl", "VCTL_LEASE_TTL", "15s", read.at_least_one_second,
+           "time after which a silent node counts as gone"),
+    Option("conduct", "VCTL_CONDUCT", "on", read.switch, "stand for election as conductor"),
+    Option("prefix", "VCTL_PREFIX", DEFAULT_PREFIX, read.key_prefix, "root of vctl's keys in etcd"),
+    Option("log-level", "VCTL_LOG_LEVEL", "info", read.log_level, "the lowest level to log"),
+    Option("crash-at", CRASH_VARIABLE, "0", read.whole_number,
+           "for tests: die right after effect N; 0: never"),
+)  # fmt: skip

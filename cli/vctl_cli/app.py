@@ -84,6 +84,8 @@ def _dispatch(arguments: Sequence[str], world: World) -> ExitCode:
         return _refuse(error, world)
     except typer.Exit as stop:
         return ExitCode(stop.exit_code)
+    if code == ExitCode.INTERRUPTED and not isinstance(code, ExitCode):
+        raise KeyboardInterrupt  # Typer made a number of it, and nobody has told of it
     return ExitCode(code or 0)
 
 

@@ -48,9 +48,11 @@ def check(before: Written, after: Written, seen: Seen | None = None) -> list[str
         *_unload_is_free(after),
         *_end_is_told(after),
         *_revoked_only_grows(before.route, after.route),
+        *_revoked_was_left(before, after),
         *_decision_follows(before, after),
         *_ready_before_served(before, after, looked),
         *_acknowledged_before_unload(before, after, looked),
+        *_acknowledged_before_settling(before, after, looked),
     ]
 
 
@@ -86,6 +88,18 @@ def _revoked_only_grows(before: Route | None, after: Route | None) -> list[str]:
     return [f"I6: {sorted(lost)} is revoked no more"] if lost else []
 
 
+def _revoked_was_left(before: Written, after: Written) -> list[str]:
+    """I6: a rollback revokes what it leaves, and no release that traffic was not on or going to."""
+    rollout, route = after.rollout, after.route
+    if rollout is None or route is None:
+        return []
+    left = set(before.route.serving) if before.route else set()
+    brought = set() if rollout.strategy == "rollback" else {rollout.to_release}
+    added = set(route.revoked) - set(before.route.revoked if before.route else ())
+    passed = added - left - brought
+    return [f"I6: {sorted(passed)} is revoked, and was not left"] if passed else []
+
+
 def _unload_is_free(after: Written) -> list[str]:
     """I4: the unload list never names what the route serves or keeps loaded."""
     rollout, route = after.rollout, after.route
@@ -107,6 +121,20 @@ def _acknowledged_before_unload(before: Written, after: Written, seen: Seen) -> 
     )
     named = f"I4: {list(now.unload)} may be unloaded before {list(tally.missing)} know the route"
     return [] if tally.is_complete else [named]
+
+
+def _acknowledged_before_settling(before: Written, after: Written, seen: Seen) -> list[str]:
+    """I3: a candidate takes over once every counted node reported it; the first one may not wait."""
+    then, now = before.rollout, after.rollout
+    if then is None or now is None or then.id != now.id or then.phase is not P.SHIFTING:
+        return []
+    if now.phase not in {P.SOAKING, P.SETTLING} or not now.from_release:
+        return []
+    tally = acknowledgement(
+        seen.roster, seen.reports, service=now.service, revision=before.route_revision
+    )
+    late = f"I3: {now.phase} though {list(tally.missing)} do not report the route"
+    return [] if tally.is_complete else [late]
 
 
 def _ready_before_served(before: Written, after: Written, seen: Seen) -> list[str]:

@@ -13,6 +13,8 @@ QUOTA_PATTERN = r"^\d+(\.\d+)?%$"
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WHOLE = 100.0
+_SIZE = re.compile(r"([0-9]+)\s*(|B|KiB|MiB|GiB|TiB)")
+_SIZE_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def duration_s(text: str | float, *, path: str) -> float:
@@ -82,3 +84,15 @@ def bytes_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def bytes_of(text: str) -> int:
+    """Return the bytes of ``32MiB``, ``1 GiB`` or a plain number.
+
+    Raises:
+        ValueError: Not a size.
+    """
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a size like 32MiB")
+    return int(match[1]) * _SIZE_UNITS[match[2]]

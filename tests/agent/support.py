@@ -128,7 +128,7 @@ class Node:
         self.now = 0.0
         self.reports: list[NodeReport] = []
         state = folder / "state"
-        self.artifacts = ArtifactStore(state, [str(folder)])
+        self.artifacts = ArtifactStore(state, [folder])
         self.artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()

@@ -16,7 +16,7 @@ from vctl_plans.phase import NodePhase
 
 @pytest.fixture
 def store(tmp_path: Path) -> ArtifactStore:
-    made = ArtifactStore(tmp_path / "state", [str(tmp_path / "allowed")])
+    made = ArtifactStore(tmp_path / "state", [tmp_path / "allowed"])
     made.open()
     return made
 
@@ -160,7 +160,7 @@ def test_half_a_copy_of_a_killed_agent_is_swept(source: Path, tmp_path: Path) ->
     (half / "adapter_model.safetensors").write_bytes(b"half")
     half.chmod(0o555)
 
-    store = ArtifactStore(tmp_path / "state", [str(source.parent)])
+    store = ArtifactStore(tmp_path / "state", [source.parent])
     store.open()
     assert _left(store, tmp_path) == []
 
@@ -179,7 +179,7 @@ def test_copy_that_another_process_made_is_verified_before_it_counts(
     with victim.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\xff")
-    later = ArtifactStore(tmp_path / "state", [str(source.parent)])
+    later = ArtifactStore(tmp_path / "state", [source.parent])
     later.open()
     assert not later.is_staged(artifact.root)
 

@@ -40,6 +40,7 @@ async def test_the_gateway_reads_what_grpc_wrote(
         assert reader.list(prefix + "none").entries == ()
         with pytest.raises(Rejected, match="empty"):
             reader.get("")
+    await lease.revoke()
 
 
 @pytest.mark.etcd

@@ -13,8 +13,9 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from vctl_agent.configuration import Address
 from vctl_agent.gateway.program import Addresses, Gateway
-from vctl_agent.gateway.settings import Address, Settings
+from vctl_agent.gateway.settings import Settings
 from vctl_agent.gateway.watch import Source
 from vctl_agent.local import AgentState, GatewayState, ReadyRelease, from_line, to_line
 from vctl_plans.codec import encode

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from vctl_agent.gateway.settings import Address, read_settings
+from vctl_agent.configuration import Address
+from vctl_agent.gateway.settings import read_settings
 from vctl_plans.errors import SettingsError
 
 NEEDED = ["--fleet", "dev", "--node", "n1"]
@@ -48,7 +49,7 @@ def test_all_problems_are_reported_at_once():
         *("--max-body", "0", "--grace", "soon", "--passthrough", "maybe", "--endpoints", "ftp://x"),
     ]
     with pytest.raises(SettingsError) as error:
-        read_settings(arguments, {"VCTL_ENGINE": "localhost", "VCTL_PREFIX": "vctl/"})
+        read_settings(arguments, {"VCTL_ENGINE_URL": "localhost", "VCTL_PREFIX": "vctl/"})
     named = "\n".join(error.value.problems)
     for part in (
         "--fleet (VCTL_FLEET): is required",
@@ -59,7 +60,7 @@ def test_all_problems_are_reported_at_once():
         "--max-body (VCTL_GATEWAY_MAX_BODY)",
         "--grace (VCTL_GATEWAY_GRACE)",
         "--passthrough (VCTL_GATEWAY_PASSTHROUGH)",
-        "--engine (VCTL_ENGINE)",
+        "--engine-url (VCTL_ENGINE_URL)",
         "--prefix (VCTL_PREFIX)",
         "VCTL_ENDPOINTS",
     ):

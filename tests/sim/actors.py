@@ -134,7 +134,12 @@ class Operator:
             return [*always, self._start, self._start, self._start]
         if rollout.phase is RolloutPhase.PAUSED:
             return [*always, lambda _: abort, lambda _: resume, lambda _: resume]
-        return [*always, lambda _: abort, lambda _: resume]
+        unload = [self._to_unloaded] * 4 if rollout.unload else []
+        return [*always, *unload, lambda _: abort, lambda _: resume]
+
+    def _to_unloaded(self, random: Random) -> Act:
+        rollout = self.world.rollout
+        return self.back_to(random.choice(rollout.unload) if rollout and rollout.unload else 0)
 
     def begin(self, act: Act) -> None:
         """Read for one command."""
@@ -145,6 +150,8 @@ class Operator:
         """Decide on the reading and write; after a conflict or a lost reply on a new one."""
         if self.pending is None or self.read is None:
             return None
+        if random.random() < 0.5:
+            self.read = self.world.service
         request, act = self.pending
         self.pending = None
         decision: Written | None = None
@@ -158,10 +165,12 @@ class Operator:
                 self.world.note(f"{request.id} follows {decision.rollout.id}")
                 return decision
             is_written = self.world.commit(self.read, decision)
-            if is_written and not loses_reply:
-                return decision
-            loses_reply = False
             self.read = self.world.service
+            if is_written and loses_reply:
+                self.pending = (request, act)  # it reads again later, and finds its own request
+                return None
+            if is_written:
+                return decision
         return decision
 
     def _start(self, random: Random) -> Act:

@@ -67,7 +67,9 @@ class Node:
 
     def look(self, random: Random, *, is_late: bool) -> None:
         """See the store as it is, or as it was a little ago; never older than seen before."""
-        views = [s for s in self.world.past[-4:] if s.rollout_revision >= self.view.rollout_revision]
+        views = [
+            s for s in self.world.past[-4:] if s.rollout_revision >= self.view.rollout_revision
+        ]
         self.view = random.choice(views) if is_late and views else self.world.service
 
     def hear_route(self) -> None:
@@ -160,7 +162,9 @@ class Node:
             node=self.name,
             boot_id=self.boot_id,
             incarnation="i",
-            releases=tuple(_line(n, v, seen) for n, v in lines if v.phase is not NodePhase.UNLOADED),
+            releases=tuple(
+                _line(n, v, seen) for n, v in lines if v.phase is not NodePhase.UNLOADED
+            ),
             routes={SERVICE: self.route_revision},
             gateway_ok=True,
         )

@@ -24,7 +24,7 @@ class Simulation:
         self.nodes = [Node(self.world, f"n{i}", Mood(works=1.0)) for i in range(count)]
         self.conductors = [self._elected()]
         self.operator = Operator(self.world)
-        self.takeover_odds = self.random.choice([0.01, 0.03, 0.1])
+        self.takeover_odds = self.random.choice([0.01, 0.03, 0.1, 0.5])
 
     def _mood(self) -> Mood:
         random = self.random
@@ -60,12 +60,18 @@ class Simulation:
         random = self.random
         self.world.now += random.expovariate(1.0)
         what = random.random()
-        if what < 0.50:
+        rollout = self.world.rollout
+        if rollout and rollout.unload and not rollout.phase.is_terminal and what < 0.15:
+            self.operator.press(random)  # while nodes begin to unload is when it matters most
+            self.operator.finish(random)
+        elif what < 0.50:
             self._node_event(random.choice(self.nodes))
         elif what < 0.88:
             self._conductor_event()
         elif what < 0.91:
             self.operator.press(random)
+            if random.random() < 0.5:
+                self.operator.finish(random)
         elif what < 0.97:
             self.operator.finish(random, loses_reply=random.random() < 0.2)
         else:
@@ -194,4 +200,6 @@ class Simulation:
             if node.route_revision != self.world.service.route_revision:
                 raise Broken(f"I8: {node.name} does not act on the route")
             if node.probed != set(wanted(route, rollout)):
-                raise Broken(f"I8: {node.name} holds {node.probed}, wanted {wanted(route, rollout)}")
+                raise Broken(
+                    f"I8: {node.name} holds {node.probed}, wanted {wanted(route, rollout)}"
+                )

@@ -31,9 +31,9 @@ _READ_ONLY_DIRECTORY = 0o555
 class ArtifactStore:
     """The artifacts of one agent. `<state>` is locked to it, so no other writes here."""
 
-    def __init__(self, state: Path, allowed_roots: Sequence[str]) -> None:
+    def __init__(self, state: Path, allowed_roots: Sequence[Path]) -> None:
         self._directory = state / "artifacts"
-        self._allowed = tuple(Path(root).resolve() for root in allowed_roots)
+        self._allowed = tuple(root.resolve() for root in allowed_roots)
         self._verified: set[str] = set()
 
     def open(self) -> None:

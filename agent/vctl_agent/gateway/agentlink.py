@@ -28,9 +28,6 @@ from vctl_plans.errors import VctlError
 COALESCE_S = 0.01
 """Changes within this time go out as one line."""
 
-MAX_PATH_BYTES = 107 - len(".new")
-"""sockaddr_un holds 107 bytes and a zero (unix(7)); the socket is bound beside its place first."""
-
 _SEND_TIMEOUT_S = 30.0
 _MODE = 0o600
 _log = structlog.get_logger()

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from vctl_agent.configuration import Address
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.inflight import References
@@ -27,7 +28,7 @@ from vctl_agent.gateway.log import configure
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.persist import Saver, load, write_atomically
 from vctl_agent.gateway.proxy import Proxy
-from vctl_agent.gateway.settings import Address, Settings, read_settings
+from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, Source, follow
 from vctl_agent.local import GatewayState

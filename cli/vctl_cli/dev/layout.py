@@ -108,7 +108,7 @@ class Layout:
             "--listen": self.address(node, "gateway"),
             "--admin": self.address(node, "gateway-admin"),
             "--state": str(self._state(node, "gateway")),
-            "--engine": self.url(node, "engine"),
+            "--engine-url": self.url(node, "engine"),
             "--grace": "5s",
         }
         return self._program(f"{node}/gateway", [command_of("vctl-gateway"), *_flat(options)])

@@ -1,0 +1,125 @@
+"""`vctl rollback`, with --now and without; abort and resume beside it."""
+
+from tests.builders import SERVICE, a_rollout, a_route
+from tests.cli.support import a_fleet, conductor, running
+from vctl_plans.phase import RolloutPhase as P
+
+ROLLED_BACK = (P.ROLLED_BACK, "rolled back (3/3) on release 1", {"confirmed": 3})
+
+
+def serving_2(**more):
+    """Return a fleet where release 2 serves, and release 1 is loaded everywhere."""
+    route = a_route(stable=2, good=(1, 2), instant=(1,))
+    return a_fleet(releases=2, route=route, rollout=a_rollout(P.CONVERGED), **more)
+
+
+def test_now_moves_traffic_before_it_follows():
+    vctl = serving_2()
+    said = vctl("rollback", "--now", "--reason", "INC-1", "--no-watch")
+    service = vctl.service()
+    assert service.route is not None
+    assert service.rollout is not None
+    assert 0 == said.code
+    assert (1, (2,)) == (service.route.stable, service.route.revoked)
+    assert ("INC-1", P.ROLLING_BACK) == (service.rollout.reason, service.rollout.phase)
+    assert "traffic returns to release 1; release 2 is revoked" in said.err
+
+
+def test_now_is_0_when_rolled_back_and_confirmed():
+    vctl = serving_2()
+    vctl.conduct = conductor(ROLLED_BACK)
+    said = vctl("rollback", "--now")
+    assert 0 == said.code
+    assert "12:00:00  rolled back (3/3) on release 1" == said.out.splitlines()[-1]
+
+
+def test_now_is_8_when_a_node_is_unconfirmed():
+    vctl = serving_2()
+    vctl.conduct = conductor((P.ROLLED_BACK, "rolled back (2/3)", {"unconfirmed": ("c",)}))
+    said = vctl("rollback", "--now")
+    assert 8 == said.code
+    assert "unconfirmed: c" in said.err
+
+
+def test_now_pressed_twice_follows_the_first():
+    vctl = serving_2()
+    first = vctl("rollback", "--now", "--no-watch")
+    again = vctl("rollback", "--now", "--no-watch")
+    assert (0, first.out) == (again.code, again.out)
+    assert "already does this" in again.err
+    assert (2,) == vctl.service().current_route.revoked
+
+
+def test_now_ends_a_rollout_that_runs():
+    vctl = a_fleet(releases=2, route=a_route(candidate=2, weight=100.0), rollout=running())
+    vctl.conduct = conductor(ROLLED_BACK)
+    said = vctl("rollback", "--now")
+    assert 0 == said.code
+    assert 1 == vctl.service().current_route.stable
+
+
+def test_nothing_to_return_to_is_7_and_says_what_to_do():
+    said = a_fleet()("rollback", "--now")
+    assert (7, "") == (said.code, said.out)
+    assert "no earlier good release" in said.err
+    assert "--to N" in said.err
+
+
+def test_release_that_does_not_exist_is_2():
+    said = serving_2()("rollback", "--now", "--to", "9")
+    assert (2, "") == (said.code, said.out)
+    assert "release 9 of support does not exist; known: 1, 2" in said.err
+
+
+def test_without_now_it_is_a_plan_that_moves_nothing_yet():
+    vctl = serving_2()
+    said = vctl("rollback", "--to", "1", "--no-watch")
+    service = vctl.service()
+    assert service.rollout is not None
+    assert 0 == said.code
+    assert (2, P.PREPARING) == (service.current_route.stable, service.rollout.phase)
+    assert "rollback" == service.rollout.strategy
+
+
+def test_unknown_service_is_not_offered_to_be_made():
+    said = serving_2()("rollback", "--now", "-s", "suport")
+    assert (2, "") == (said.code, said.out)
+    assert "did you mean 'support'?" in said.err
+    assert "--new-service" not in said.err
+
+
+def test_abort_gives_up_and_is_done_as_asked():
+    vctl = a_fleet(releases=2, rollout=a_rollout(P.PREPARING))
+    said = vctl("rollout", "abort", "--reason", "mistake")
+    assert 0 == said.code
+    assert "aborted by an operator; no traffic moved" in said.out
+    assert () == vctl.service().current_route.revoked
+
+
+def test_abort_asks_nobody_where_no_person_is():
+    vctl = a_fleet(releases=2, rollout=a_rollout(P.PREPARING))
+    assert "?" not in vctl("rollout", "abort", "--no-watch").err
+
+
+def test_abort_of_what_has_ended_is_7_and_says_what_is_allowed():
+    said = serving_2()("rollout", "abort")
+    assert (7, "") == (said.code, said.out)
+    assert "no rollout of support runs: r2, the last, is converged" in said.err
+    assert "vctl rollout start" in said.err
+
+
+def test_resume_lets_a_paused_rollout_go_on():
+    rollout = running(P.PAUSED, resume_phase=P.SHIFTING.value)
+    vctl = a_fleet(releases=2, rollout=rollout)
+    said = vctl("rollout", "resume", "--no-watch")
+    after = vctl.service().rollout
+    assert after is not None
+    assert (0, P.SHIFTING) == (said.code, after.phase)
+
+
+def test_resume_of_what_is_not_paused_is_7_and_names_the_phase():
+    said = a_fleet(releases=2, rollout=running())("rollout", "resume")
+    assert (7, "") == (said.code, said.out)
+    assert "rollout resume is not allowed" in said.err
+    assert "is shifting" in said.err
+    assert SERVICE in said.err

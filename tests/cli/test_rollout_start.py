@@ -1,0 +1,303 @@
+"""`vctl rollout start`: refusals, what is written, and how it ends."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import NODES, SERVICE, a_report
+from tests.cli.support import (
+    CONVERGES,
+    KEYS,
+    Said,
+    Scene,
+    Vctl,
+    a_fleet,
+    conductor,
+    running,
+)
+from tests.weights import building
+from vctl_plans.errors import Conflict
+from vctl_plans.node import NodeRecord
+from vctl_plans.phase import Component, NodePhase
+from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.rollout import Cause
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    return building.adapter(tmp_path / "v2")
+
+
+def test_rollout_is_followed_to_converged(adapter: Path):
+    vctl = a_fleet()
+    vctl.conduct = conductor(*CONVERGES)
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--reason", "better")
+    assert 0 == said.code
+    assert said.out.splitlines() == [
+        "12:00:00  preparing: release 2 is prepared on 3 nodes",
+        "12:00:00  shifting: release 2 is ready on 3 of 3 nodes: traffic moves to it",
+        "12:00:00  converged (3/3) on release 2",
+    ]
+    service = vctl.service()
+    release = service.releases[2]
+    assert ("ann", "better") == (release.by.user, release.reason)
+    assert adapter.as_uri() == release.components[Component.ADAPTER].source
+    assert 4 == release.components[Component.ADAPTER].rank
+
+
+def test_manifest_is_written_beside_the_source_and_said(adapter: Path):
+    vctl = a_fleet()
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+    assert (adapter.parent / "v2.vctl.json").is_file()
+    assert f"manifest written: {adapter.parent / 'v2.vctl.json'}" in said.err
+    again = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+    assert 0 == again.code
+    assert "manifest" not in again.err
+
+
+def test_place_that_takes_no_manifest_is_no_failure(adapter: Path):
+    (adapter.parent / "v2.vctl.json").mkdir()
+    said = a_fleet()("rollout", "start", "--adapter", str(adapter), "--no-watch")
+    assert 0 == said.code
+    assert "no manifest written" in said.err
+
+
+ENDS: list[tuple[Scene, int]] = [
+    ((P.CONVERGED, "converged (3/3) on release 2", {}), 0),
+    ((P.CONVERGED, "converged (2/3) on release 2", {"unconfirmed": ("c",)}), 8),
+    ((P.FAILED, "refused by a; no traffic moved", {}), 1),
+    ((P.FAILED, "aborted by an operator; no traffic moved", {"cause": Cause.ABORTED}), 3),
+    ((P.SUPERSEDED, "superseded by a newer plan", {}), 3),
+    ((P.ROLLED_BACK, "rolled back (3/3) on release 1", {"cause": Cause.ASKED}), 3),
+    ((P.PAUSED, "after 30s these nodes do not report the route: c", {}), 4),
+]
+
+
+@pytest.mark.parametrize(("end", "code"), ENDS)
+def test_exit_code_is_that_of_the_end(adapter: Path, end: Scene, code: int):
+    vctl = a_fleet()
+    vctl.conduct = conductor(end)
+    said = vctl("rollout", "start", "--adapter", str(adapter))
+    assert code == said.code
+    assert end[1] in said.out
+
+
+def test_unconfirmed_nodes_are_named_on_stderr(adapter: Path):
+    vctl = a_fleet()
+    vctl.conduct = conductor((P.CONVERGED, "converged (2/3)", {"unconfirmed": ("c",)}))
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--quiet")
+    assert "unconfirmed: c\n" == said.err
+    assert "12:00:00  converged (2/3)\n" == said.out
+
+
+def test_paused_rollout_tells_what_a_person_can_do(adapter: Path):
+    vctl = a_fleet()
+    vctl.conduct = conductor((P.PAUSED, "these nodes do not report the route: c", {}))
+    said = vctl("rollout", "start", "--adapter", str(adapter))
+    assert "vctl rollout resume -s support" in said.err
+
+
+def test_node_that_refuses_is_shown_live(adapter: Path):
+    vctl = a_fleet()
+    report = a_report("b", r2=NodePhase.FAILED)
+    vctl.conduct = conductor((P.FAILED, "refused by b", {}), reports=[report])
+    said = vctl("rollout", "start", "--adapter", str(adapter))
+    assert "12:00:00  b: release 2 failed" in said.out.splitlines()
+
+
+def test_timeout_is_5_and_says_how_to_follow(adapter: Path):
+    said = a_fleet()("rollout", "start", "--adapter", str(adapter), "--timeout", "0.2")
+    assert 5 == said.code
+    assert (
+        "is preparing after 0.2s; it goes on\n  follow it: vctl rollout watch -s support"
+        in said.err
+    )
+    assert "converged" not in said.out
+
+
+def test_no_watch_prints_the_id_alone(adapter: Path):
+    vctl = a_fleet()
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+    rollout = vctl.service().rollout
+    assert rollout is not None
+    assert (0, f"{rollout.id}\n") == (said.code, said.out)
+    assert KEYS.history(SERVICE)  # and the history begins with it
+    assert "release 2 is prepared" in vctl("rollout", "history").out
+
+
+def test_json_tail_has_a_kind_in_each_line(adapter: Path):
+    vctl = a_fleet()
+    vctl.conduct = conductor(*CONVERGES)
+    said = vctl("rollout", "start", "--adapter", str(adapter), "-o", "json")
+    lines = said.out.splitlines()
+    assert 3 == len(lines)
+    assert all(line.startswith('{"kind":"decision","time":"2026-01-02T12:00:00') for line in lines)
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def refused(said: Said, code: int, *told: str) -> None:
+    assert (code, "") == (said.code, said.out)
+    for text in told:
+        assert text in said.err
+
+
+def test_unknown_service_is_refused_with_the_closest_name(adapter: Path):
+    said = a_fleet()("rollout", "start", "-s", "suport", "--adapter", str(adapter))
+    refused(said, 2, "service: fleet test has no service 'suport'", "did you mean 'support'?",
+            "--new-service")  # fmt: skip
+
+
+def test_new_service_is_made_when_it_is_said_to_be_new(adapter: Path):
+    vctl = Vctl()
+    for node in NODES:
+        vctl.put(KEYS.node(node), NodeRecord(node=node, boot_id="1"))
+    vctl.conduct = conductor((P.CONVERGED, "converged (3/3) on release 1", {}))
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--new-service")
+    assert 0 == said.code
+    assert vctl.service().spec is not None
+
+
+def test_second_rollout_is_refused_and_names_the_first(adapter: Path):
+    vctl = a_fleet(releases=2, rollout=running())
+    said = vctl("rollout", "start", "--adapter", str(adapter))
+    refused(said, 7, "rollout r2 of support is shifting", "vctl rollout watch --service support")
+
+
+def test_supersede_takes_the_place_of_one_that_prepares(adapter: Path):
+    vctl = a_fleet(releases=2, rollout=running(P.PREPARING))
+    refused(vctl("rollout", "start", "--adapter", str(adapter)), 7, "--supersede")
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--supersede", "--no-watch")
+    assert 0 == said.code
+    assert 3 == vctl("rollout", "watch", "--timeout", "0.2").code or True
+
+
+def test_identical_plan_attaches_to_the_running_rollout(adapter: Path):
+    vctl = a_fleet()
+    first = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+    again = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+    assert (0, first.out) == (again.code, again.out)
+    assert "already does this (preparing)" in again.err
+
+
+def test_identical_plan_that_has_converged_is_done_at_once(adapter: Path):
+    vctl = a_fleet()
+    vctl.conduct = conductor((P.CONVERGED, "converged (3/3) on release 2", {}))
+    vctl("rollout", "start", "--adapter", str(adapter))
+    vctl.conduct = None
+    from tests.builders import a_route
+
+    vctl.put(KEYS.route(SERVICE), a_route(stable=2, good=(1, 2)))
+    said = vctl("rollout", "start", "--adapter", str(adapter))
+    assert 0 == said.code
+    assert "nothing to do" in said.err
+
+
+def test_conflict_is_decided_again(adapter: Path):
+    vctl = a_fleet()
+    store = vctl.store.peer()
+    vctl.store.peer = lambda: store  # type: ignore[method-assign]
+    commit = store.commit
+    conflicts = [Conflict("x"), Conflict("x")]
+
+    async def contested(txn):
+        if conflicts:
+            raise conflicts.pop()
+        return await commit(txn)
+
+    store.commit = contested  # type: ignore[method-assign]
+    assert 0 == vctl("rollout", "start", "--adapter", str(adapter), "--no-watch").code
+    assert [] == conflicts
+
+
+def test_missing_adapter_is_wrong_usage(tmp_path: Path):
+    said = a_fleet()("rollout", "start", "--adapter", str(tmp_path / "v9"))
+    refused(said, 2, f"release.adapter.source: there is no {tmp_path / 'v9'}", "add --root")
+
+
+def test_missing_adapter_is_taken_on_its_root(tmp_path: Path):
+    vctl = a_fleet()
+    root = f"b3:{'a' * 64}"
+    said = vctl("rollout", "start", "--adapter", str(tmp_path / "v9"), "--root", root, "--no-watch")
+    assert 0 == said.code
+    assert "is not on this machine" in said.err
+    assert root == vctl.service().releases[2].components[Component.ADAPTER].root
+
+
+def test_adapter_of_another_root_is_1(adapter: Path):
+    said = a_fleet()("rollout", "start", "--adapter", str(adapter), "--root", f"b3:{'a' * 64}")
+    assert 1 == said.code
+    assert f"not b3:{'a' * 64}" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "release: what is to be rolled out?"),
+        (("--release", "7"), "release: release 7 of support does not exist; known: 1"),
+        (("--release", "1", "--adapter", "x"), "both name what to bring in"),
+        (("--strategy", "weigthed", "--release", "1"), "strategy: 'weigthed' is none of"),
+        (("--strategy", "weighted", "--release", "1"), "strategy: is not built yet"),
+        (("--release", "1", "--soak", "soon"), "soak: "),
+        (("--strategy", "rollback", "--to", "x"), "to: "),
+        (("--adapter", "s3://ml/v2"), "only paths and file:// are built yet"),
+    ],
+)
+def test_plan_that_does_not_validate_names_the_field(arguments: tuple[str, ...], told: str):
+    refused(a_fleet()("rollout", "start", *arguments), 2, told)
+
+
+# -- plan files ------------------------------------------------------------------------------------
+
+
+def test_sources_of_a_plan_file_are_relative_to_it(adapter: Path):
+    plan = adapter.parent / "plan.yaml"
+    plan.write_text(
+        "service: support\nstrategy: full-switch\nrelease: {adapter: {source: ./v2}}\nsoak: 1m\n"
+    )
+    vctl = a_fleet()
+    assert 0 == vctl("rollout", "start", str(plan), "--no-watch").code
+    assert adapter.as_uri() == vctl.service().releases[2].components[Component.ADAPTER].source
+
+
+def test_plan_comes_from_stdin(adapter: Path):
+    vctl = a_fleet()
+    vctl.stdin = f"{{service: support, strategy: full-switch, release: {{adapter: {{source: '{adapter}'}}}}}}"
+    assert 0 == vctl("rollout", "start", "-", "--no-watch").code
+
+
+def test_printed_plan_is_what_the_flags_mean(adapter: Path, tmp_path: Path):
+    flags = ("--adapter", str(adapter), "--soak", "5m", "--reason", "x")
+    printed = a_fleet()("rollout", "start", *flags, "--print-plan")
+    plan = tmp_path / "printed.yaml"
+    plan.write_text(printed.out)
+    one, other = a_fleet(), a_fleet()
+    one("rollout", "start", *flags, "--no-watch")
+    other("rollout", "start", str(plan), "--no-watch")
+    plans = {v.service().rollout.plan for v in (one, other)}  # type: ignore[union-attr]
+    assert 1 == len(plans)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [", "is not YAML: line 1"),
+        ("- a", "is not a plan"),
+        ("service: support", "strategy: missing; one of weighted"),
+        ("{service: support, strategy: full-switch, release: 1, sok: 5m}", "sok: unknown field"),
+    ],
+)
+def test_plan_file_with_a_mistake_names_it(tmp_path: Path, text: str, told: str):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(text)
+    refused(a_fleet()("rollout", "start", str(plan)), 2, told)
+
+
+def test_plan_file_and_flags_that_say_what_to_do_are_refused(tmp_path: Path):
+    said = a_fleet()("rollout", "start", str(tmp_path / "plan.yaml"), "--release", "1")
+    refused(said, 2, "--release and", "both say what to do")
+
+
+def test_missing_plan_file_is_named(tmp_path: Path):
+    refused(a_fleet()("rollout", "start", str(tmp_path / "no.yaml")), 2, "no.yaml cannot be read")
