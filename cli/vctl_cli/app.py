@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from vctl_cli.exitcodes import ExitCode, of_error
-from vctl_cli.group import Group, params_of
+from vctl_cli.group import Group, ReaderLeft, params_of
 from vctl_cli.session import Session, session_of
 from vctl_cli.verbs import ROOT
 from vctl_cli.world import World
@@ -34,8 +34,8 @@ def main() -> None:
         completion_init()
     try:
         code = run(arguments, World.real())
-    except BrokenPipeError:
-        # Whoever read has gone; nothing more can be said, and nobody saw the end.
+    except ReaderLeft:
+        # Nothing more can be said, at the interpreter's end either, and nobody saw how it ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.INTERRUPTED
     sys.exit(code)
@@ -45,12 +45,12 @@ def run(arguments: Sequence[str], world: World) -> ExitCode:
     """Run one command and return how it ended; errors are told on *world*'s stderr.
 
     Raises:
-        BrokenPipeError: Nobody reads stdout any more.
+        ReaderLeft: Nobody reads stdout any more.
     """
     is_debug = "--debug" in arguments
     try:
         return _dispatch(arguments, world)
-    except BrokenPipeError:
+    except ReaderLeft:
         raise
     except KeyboardInterrupt:
         _tell(world, "interrupted", hint="a rollout that was started goes on: vctl rollout watch")

@@ -36,6 +36,10 @@ class Verbs(NamedTuple):
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
+class ReaderLeft(Exception):  # noqa: N818  nothing went wrong here
+    """Nobody reads stdout any more."""
+
+
 class Command(TyperCommand):
     """A command that finds the shared options in `ctx.obj.shared`, not among its own."""
 
@@ -44,9 +48,16 @@ class Command(TyperCommand):
         return _lean(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command and return its exit code."""
+        """Run the command and return its exit code.
+
+        Raises:
+            ReaderLeft: Nobody reads stdout; Typer would exit with 1 if it saw the pipe break.
+        """
         _take_shared(ctx)
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as cause:
+            raise ReaderLeft from cause
 
 
 class Group(TyperGroup):

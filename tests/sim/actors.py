@@ -1,4 +1,4 @@
-"""Those who write: conductors that read late and die between deciding and writing, and operators."""
+"""Those who write: conductors that read late or die before they write, and operators."""
 
 from collections.abc import Callable
 from random import Random

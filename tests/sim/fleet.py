@@ -79,7 +79,7 @@ class Node:
         self.route_revision = self.world.service.route_revision
         serving = self.world.route.serving
         self.in_flight = {n: c for n, c in self.in_flight.items() if n not in serving and c}
-        self.in_flight |= {n: 1 for n in serving & self.offered}
+        self.in_flight |= dict.fromkeys(serving & self.offered, 1)
 
     def answer(self) -> None:
         """Have what is in flight end, but for what the gateway still gets requests for."""

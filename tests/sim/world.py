@@ -1,4 +1,4 @@
-"""The simulated store: one service's keys, compare-and-set, and the invariants after every write."""
+"""The simulated store: one service's keys, compare-and-set, invariants after every write."""
 
 from random import Random
 from typing import TypeVar
@@ -18,11 +18,10 @@ from vctl_plans.rollout import Entry, Progress, Rollout
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Service
 
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Broken(AssertionError):
+class Broken(AssertionError):  # noqa: N818  it says what is broken
     """An invariant does not hold."""
 
 

@@ -24,7 +24,6 @@ from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
-from vctl_agent.gateway.log import configure
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.persist import Saver, load, write_atomically
 from vctl_agent.gateway.proxy import Proxy
@@ -32,6 +31,7 @@ from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, Source, follow
 from vctl_agent.local import GatewayState
+from vctl_agent.log import configure
 from vctl_plans.errors import SettingsError, VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.store.guard import Fingerprint

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from vctl_cli.ending import has_ended
 from vctl_cli.follow import Scene
 from vctl_plans.rollout import listed
 from vctl_plans.status import HANDING_OVER, NO_ENGINE, STARTING, NodeStatus
@@ -36,9 +37,12 @@ class Changes:
         self._is_first = True
 
     def next(self, scene: Scene) -> list[Change]:
-        """Return what *scene* has that was not told: what nodes did, then what it led to."""
+        """Return what *scene* has that was not told: what nodes did, then what it led to.
+
+        Of the first scene the decisions come first, unless one of them is the end: an end is last.
+        """
         found = [*self._store(scene), *self._of_nodes(scene), *self._decisions(scene)]
-        if self._is_first:
+        if self._is_first and not has_ended(scene.rollout):
             found.sort(key=lambda change: change.kind == "nodes")
         self._is_first = False
         return found

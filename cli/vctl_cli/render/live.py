@@ -64,8 +64,8 @@ def picture(scene: Scene) -> RenderableType:
 def _head(scene: Scene) -> Text:
     rollout, route = scene.rollout, scene.service.current_route
     first = f"{rollout.service}: release {rollout.from_release or 'none'} -> {rollout.to_release}"
-    head = Text(f"{first} ({rollout.strategy}, rollout {rollout.id})\n", style="bold")
-    head.append("phase    ").append(rollout.phase.value, style=_STYLES.get(rollout.phase, _BUSY))
+    head = Text().append(f"{first} ({rollout.strategy}, rollout {rollout.id})", style="bold")
+    head.append("\nphase    ").append(rollout.phase.value, style=_STYLES.get(rollout.phase, _BUSY))
     if not scene.is_live:
         head.append("   etcd is away: this is the last known state", style=_BAD)
     share = route.weight if route.candidate else FULL_WEIGHT

@@ -112,6 +112,7 @@ class Channels:
         self._conduits: dict[Lane, Conduit] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._generation = 0
+        self._is_closed = False
 
     @property
     def generation(self) -> int:
@@ -120,7 +121,13 @@ class Channels:
 
     @asynccontextmanager
     async def use(self, lane: Lane) -> AsyncIterator[Conduit]:
-        """Lend the channel of the endpoint that is used now."""
+        """Lend the channel of the endpoint that is used now.
+
+        Raises:
+            BrokenAttemptError: The store is closed, or a certificate file can't be read.
+        """
+        if self._is_closed:
+            raise BrokenAttemptError("the store is closed", may_be_applied=False)
         conduit = self._conduits.get(lane)
         if conduit is None:
             conduit = self._conduits[lane] = self._open(self._endpoints[self._current])
@@ -140,7 +147,8 @@ class Channels:
         self._retire()
 
     async def close(self) -> None:
-        """Retire everything and wait until what nobody uses is closed."""
+        """Retire everything, lend nothing more, wait until what nobody uses is closed."""
+        self._is_closed = True
         self._retire()
         if self._closing:
             await asyncio.wait(self._closing)

@@ -138,8 +138,7 @@ class Connection:
         Raises:
             StoreUnavailable: Nobody answered, and nothing was written.
             Indeterminate: Nobody answered, and it may have been written.
-            Rejected: The server said no.
-            CompactedError, TooLargeError: As the names say; for the callers in this package.
+            Rejected: The server said no; `CompactedError` and `TooLargeError` are among them.
         """
         self.check_usable()
         trial = Trial(method, self.settings)

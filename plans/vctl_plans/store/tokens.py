@@ -12,7 +12,7 @@ import grpc.aio
 from vctl_plans.errors import Rejected
 from vctl_plans.store import messages
 from vctl_plans.store.channels import Channels, Lane, finish
-from vctl_plans.store.verdicts import TokenRefusedError, translate
+from vctl_plans.store.verdicts import BrokenAttemptError, TokenRefusedError, translate
 
 
 class Tokens:
@@ -29,15 +29,18 @@ class Tokens:
         """Return the token, after authenticating if there is none.
 
         Raises:
-            BrokenAttemptError: No server answered.
+            BrokenAttemptError: No server answered in time, this task's or another's request.
             Rejected: User or password is wrong.
         """
         if self._token is not None:
             return self._token
-        async with self._lock:
-            if self._token is None:
-                self._token = await self._authenticate(timeout_s)
-            return self._token
+        try:
+            async with asyncio.timeout(timeout_s), self._lock:
+                if self._token is None:
+                    self._token = await self._authenticate(timeout_s)
+                return self._token
+        except TimeoutError as cause:
+            raise BrokenAttemptError("no token in time", may_be_applied=False) from cause
 
     def refuse(self, token: str, error: TokenRefusedError) -> None:
         """Forget *token*, unless another task already got a newer one.

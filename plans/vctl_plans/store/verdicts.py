@@ -41,12 +41,12 @@ class TokenRefusedError(Exception):
     """The server wants a (new) token; nothing was carried out."""
 
 
-class CompactedError(Exception):
+class CompactedError(Rejected):
     """The revision asked for is no longer kept."""
 
 
-class TooLargeError(Exception):
-    """The answer is larger than we take."""
+class TooLargeError(Rejected):
+    """A message is larger than its receiver takes."""
 
 
 def translate(error: grpc.aio.AioRpcError) -> Exception:
@@ -63,7 +63,7 @@ def translate(error: grpc.aio.AioRpcError) -> Exception:
     if code is _Code.RESOURCE_EXHAUSTED:
         return _exhausted(text)
     if code is _Code.OUT_OF_RANGE and "compacted" in text:
-        return CompactedError(text)
+        return CompactedError(text, code=code.name)
     if code is _Code.NOT_FOUND and "lease not found" in text:
         return LeaseLost("the lease does not exist (any more)")
     return Rejected(f"etcd refused: {text}", code=code.name, hint=_hint(code))
@@ -73,7 +73,7 @@ def _exhausted(text: str) -> Exception:
     if "too many requests" in text:
         return BrokenAttemptError(text, may_be_applied=False)
     if "larger than max" in text:
-        return TooLargeError(text)
+        return TooLargeError(text, code=_Code.RESOURCE_EXHAUSTED.name)
     if "database space exceeded" in text:
         return Rejected(
             "etcd is full: its space quota is used up, it takes no writes",

@@ -5,7 +5,6 @@ Imports that cost time (torch above all) come where they are used: `--help` is i
 
 # ruff: noqa: PLC0415
 
-import logging
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -68,7 +67,9 @@ def serve(
     ] = 5.0,
 ) -> None:
     """Serve a base model and its adapters, OpenAI-compatible, until SIGTERM."""
-    _log_to_stderr()
+    from vctl_agent import log
+
+    log.configure()
     from vctl_agent.engines.torch import serving
 
     serving.serve(
@@ -184,18 +185,3 @@ def main() -> None:
         if error.hint:
             typer.echo(f"try: {error.hint}", err=True)
         sys.exit(1)
-
-
-def _log_to_stderr() -> None:
-    import structlog
-
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

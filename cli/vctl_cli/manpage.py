@@ -1,0 +1,172 @@
+"""`python -m vctl_cli.manpage`: man pages and completion scripts, made from the commands.
+
+One page for `vctl` and one for each command, in man's own macros (man(7)), and one script a shell.
+They are committed and installed as they are: `--check` tells which are stale and exits 1. The pages
+hold no date, so that the same commands always give the same bytes.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vctl_cli.app import PROGRAM, command
+from vctl_cli.commands.completion import Shell, script
+from vctl_cli.exitcodes import ExitCode
+from vctl_cli.group import Group
+
+MAN_FOLDER = Path("man")
+COMPLETION_FOLDER = Path("completions")
+_COMPLETION_FILES = {Shell.BASH: "vctl.bash", Shell.ZSH: "_vctl", Shell.FISH: "vctl.fish"}
+
+EXIT_CODES: Mapping[ExitCode, str] = {
+    ExitCode.DONE: "Converged, rolled back as asked, verified, or done as asked.",
+    ExitCode.FAILED: "Failed, or verification found a difference.",
+    ExitCode.USAGE: "Wrong usage, or a plan that does not validate.",
+    ExitCode.OTHERWISE: "Ended otherwise than asked: rolled back, aborted or superseded.",
+    ExitCode.PAUSED: "Paused: it waits for a person.",
+    ExitCode.TIMED_OUT: "The command's own --timeout ran out; the rollout goes on.",
+    ExitCode.NO_STORE: "etcd could not be reached, or refused.",
+    ExitCode.NOT_NOW: "Not allowed in the present phase; the message names what is.",
+    ExitCode.UNCONFIRMED: "Done, but the nodes that are named did not confirm it.",
+    ExitCode.BUG: "A bug in vctl.",
+    ExitCode.INTERRUPTED: "Interrupted; the rollout goes on.",
+}
+
+VARIABLES: Mapping[str, str] = {
+    "VCTL_FLEET, VCTL_SERVICE, VCTL_CONTEXT": "Stand in for --fleet, --service and --context.",
+    "VCTL_ENDPOINTS, ETCDCTL_ENDPOINTS": "etcd's addresses, with commas between them.",
+    "ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY": "TLS files; each has a VCTL_ form too.",
+    "ETCDCTL_USER": "user:password.",
+    "NO_COLOR": "No colour, if set to anything.",
+}
+
+
+def files() -> dict[Path, str]:
+    """Return the content of every generated file, by its path below the repository's root."""
+    made = {MAN_FOLDER / f"{name}.1": page(name, cmd) for name, cmd in _commands(command())}
+    for shell, name in _COMPLETION_FILES.items():
+        made[COMPLETION_FOLDER / name] = script(shell) + "\n"
+    return made
+
+
+def _commands(group: Group, prefix: str = PROGRAM) -> Iterator[tuple[str, Any]]:
+    """Yield `vctl` and every command below it, by the name of its page."""
+    yield prefix, group
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
+        if isinstance(found, Group):
+            yield from _commands(found, f"{prefix}-{name}")
+        else:
+            yield f"{prefix}-{name}", found
+
+
+def page(name: str, cmd: Any) -> str:
+    """Return the page of one command in roff."""
+    words = name.replace("-", " ", 1) if not isinstance(cmd, Group) else name.replace("-", " ")
+    lines = [f'.TH {_quoted(name.upper())} 1 "" "vctl" "vctl manual"', ".SH NAME"]
+    summary, _, rest = (cmd.help or "").partition("\n\n")
+    lines.append(f"{_text(name)} \\- {_text(summary.rstrip('.'))}")
+    context = cmd.make_context(words, [], resilient_parsing=True)
+    lines += [".SH SYNOPSIS", f".B {_text(_spoken(name))}"]
+    lines.append(_text(" ".join(cmd.collect_usage_pieces(context))))
+    if rest:
+        lines += [".SH DESCRIPTION", *_paragraphs(rest)]
+    lines += _commands_section(name, cmd) if isinstance(cmd, Group) else []
+    lines += _options(cmd, context)
+    lines += [".SH EXIT STATUS"]
+    lines += [part for code, text in EXIT_CODES.items() for part in _item(str(int(code)), text)]
+    lines += [".SH ENVIRONMENT"]
+    lines += [part for variable, text in VARIABLES.items() for part in _item(variable, text)]
+    lines += [".SH FILES", *_item("~/.config/vctl/config.yaml", "Contexts.")]
+    return "\n".join([*lines, ""])
+
+
+def _spoken(name: str) -> str:
+    """Return the words that a person types for a page's name; a verb may hold a dash itself."""
+    words, group = [PROGRAM], command()
+    rest = name.removeprefix(PROGRAM).removeprefix("-")
+    while rest:
+        found = max((v for v in group.list_commands(None) if rest.startswith(v)), key=len)
+        words.append(found)
+        rest = rest[len(found) :].removeprefix("-")
+        group = group.get_command(None, found)
+    return " ".join(words)
+
+
+def _commands_section(name: str, group: Group) -> list[str]:
+    lines = [".SH COMMANDS"]
+    for verb, about in group.verbs.members.items():
+        lines += [".TP", f".BR {_text(f'{name}-{verb}')} (1)", _text(about.summary)]
+    return lines
+
+
+def _options(cmd: Any, context: Any) -> list[str]:
+    records = [
+        (param.param_type_name, *record)
+        for param in cmd.get_params(context)
+        if (record := param.get_help_record(context))
+    ]
+    lines: list[str] = []
+    for kind, title in (("argument", ".SH ARGUMENTS"), ("option", ".SH OPTIONS")):
+        own = [(term, text) for of_kind, term, text in records if of_kind == kind]
+        lines += [title] * bool(own) + [part for term, text in own for part in _item(term, text)]
+    return lines
+
+
+def _item(term: str, text: str) -> list[str]:
+    return [".TP", f".B {_text(term)}", _text(" ".join(text.split()))]
+
+
+def _paragraphs(text: str) -> list[str]:
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+    return [line for part in paragraphs for line in (".PP", _text(part))][1:]
+
+
+def _text(text: str) -> str:
+    """Return *text* for roff: what it would read as its own is escaped (groff_man(7))."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
+    return f"\\&{escaped}" if escaped.startswith((".", "\\(aq")) else escaped
+
+
+def _quoted(text: str) -> str:
+    return f'"{_text(text)}"'
+
+
+def stale(root: Path) -> list[Path]:
+    """Return the files under *root* that are not what the commands give, or should not be there."""
+    made = files()
+    there = {path.relative_to(root) for folder in (MAN_FOLDER, COMPLETION_FOLDER)
+             for path in (root / folder).glob("*") if path.is_file()}  # fmt: skip
+    wrong = [path for path, text in made.items()
+             if path not in there or (root / path).read_text() != text]  # fmt: skip
+    return sorted({*wrong, *(there - set(made))})
+
+
+def write(root: Path) -> None:
+    """Write every file under *root*, and remove those that no command gives."""
+    made = files()
+    for path in stale(root):
+        if path in made:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(made[path])
+        else:
+            (root / path).unlink()
+
+
+def main(arguments: list[str], root: Path) -> int:
+    """Write the files, or with ``--check`` name those that are stale and return 1."""
+    if arguments == ["--check"]:
+        found = stale(root)
+        for path in found:
+            sys.stderr.write(f"stale: {path}; run python -m vctl_cli.manpage\n")
+        return 1 if found else 0
+    if arguments:
+        sys.stderr.write("usage: python -m vctl_cli.manpage [--check]\n")
+        return 2
+    write(root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path.cwd()))

@@ -1,0 +1,179 @@
+"""`vctl status`, `rollout status | watch | history` and `release list | show`."""
+
+import asyncio
+import json
+
+import yaml
+
+from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route
+from tests.cli.support import (
+    CONVERGES,
+    KEYS,
+    Terminal,
+    Vctl,
+    a_fleet,
+    conductor,
+    running,
+    write_decision,
+)
+from vctl_plans.phase import NodePhase
+from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.rollout import Cause
+from vctl_plans.store.gateway import GatewayUnsuitable
+
+TABLE = """\
+SERVICE  RELEASE  VECTOR     PHASE      TRAFFIC     READY  ROUTE
+support  1        adapter=1  converged  100 % on 1  3/3    3/3
+  converged (3/3) on release 1
+
+NODE  PHASE  ENGINE  ROUTE       REASON
+a     ready  torch   support@99
+b     ready  torch   support@99
+c     ready  torch   support@99
+"""
+
+
+def test_status_shows_services_and_nodes():
+    said = a_fleet(rollout=a_rollout(P.CONVERGED, sentence="converged (3/3) on release 1"))(
+        "status"
+    )
+    assert (0, TABLE, "") == (said.code, said.out, said.err)
+
+
+def test_status_of_an_empty_fleet_says_so():
+    said = Vctl()("status")
+    assert (0, "fleet test: no service\n\nno node has ever reported\n") == (said.code, said.out)
+
+
+def test_status_as_json_and_yaml_hold_the_same():
+    vctl = a_fleet()
+    as_json = json.loads(vctl("status", "-o", "json").out)
+    assert ("status", "test") == (as_json["kind"], as_json["fleet"])
+    assert list(NODES) == [node["node"] for node in as_json["nodes"]]
+    assert as_json == yaml.safe_load(vctl("status", "-o", "yaml").out)
+
+
+def test_status_falls_back_to_grpc_where_the_gateway_is_unsuitable():
+    vctl = a_fleet()
+    vctl.failure = GatewayUnsuitable("no JSON gateway")
+    readers = iter((vctl.failure, None))
+
+    class Once(Vctl):
+        def _peer(self):
+            self.failure = next(readers)
+            return super()._peer()
+
+    said = Once(store=vctl.store)("status")
+    assert 0 == said.code
+    assert "support" in said.out
+
+
+def test_status_of_a_service_that_does_not_exist_is_2():
+    said = a_fleet()("status", "-s", "suport")
+    assert (2, "") == (said.code, said.out)
+    assert "did you mean 'support'?" in said.err
+
+
+def test_watch_writes_changes_and_ends_with_the_rollout():
+    vctl = a_fleet(releases=2, rollout=a_rollout(P.PREPARING, sentence="is prepared"))
+    vctl.conduct = conductor(*CONVERGES)
+    said = vctl("status", "--watch", "-s", SERVICE)
+    lines = said.out.splitlines()
+    assert 0 == said.code
+    assert lines[-1].endswith("converged (3/3) on release 2")
+    assert 1 == sum(line.endswith("  a: ready") for line in lines)
+
+
+def test_watch_of_the_fleet_ends_at_its_timeout():
+    said = a_fleet()("status", "--watch", "--timeout", "0.2", "-o", "json")
+    assert 0 == said.code
+    assert "status" == json.loads(said.out.splitlines()[0])["kind"]
+
+
+def test_watch_of_a_rollout_that_goes_on_is_5():
+    assert 5 == a_fleet(rollout=running())("status", "-w", "-s", SERVICE, "--timeout", "0.2").code
+
+
+def test_watch_never_succeeds_for_a_rollout_that_was_taken_back():
+    taken_back = a_rollout(P.ROLLED_BACK, cause=Cause.ASKED, sentence="rolled back (3/3)")
+    assert 3 == a_fleet(rollout=taken_back)("status", "--watch", "-s", SERVICE).code
+
+
+def followed(vctl: Vctl) -> Vctl:
+    """Write the history that belongs to the fleet's rollout."""
+
+    async def write() -> None:
+        store = vctl.store.peer()
+        await write_decision(store, P.SHIFTING, "release 2 is ready: traffic moves to it")
+        await write_decision(store, P.PAUSED, "these nodes do not report the route: c")
+
+    asyncio.run(write())
+    return vctl
+
+
+def test_rollout_watch_tells_all_decisions_and_ends_at_paused():
+    said = followed(a_fleet(releases=2, rollout=a_rollout()))("rollout", "watch")
+    assert 4 == said.code
+    assert said.out.splitlines()[-2:] == [
+        "12:00:00  shifting: release 2 is ready: traffic moves to it",
+        "12:00:00  paused: these nodes do not report the route: c",
+    ]
+
+
+def test_rollout_watch_on_a_terminal_leaves_the_last_picture():
+    vctl = followed(a_fleet(releases=2, rollout=a_rollout()))
+    vctl.env = {"NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}
+    vctl.out = Terminal()
+    said = vctl("rollout", "watch")
+    assert 4 == said.code
+    assert "support: release 1 -> 2 (full-switch, rollout r2)" in said.out
+    assert "phase    paused" in said.out
+
+
+def test_rollout_watch_without_any_rollout_is_7():
+    said = a_fleet()("rollout", "watch")
+    assert (7, "") == (said.code, said.out)
+    assert "never had a rollout" in said.err
+
+
+def test_rollout_status_exits_as_the_rollout_stands():
+    said = a_fleet(rollout=running())("rollout", "status")
+    assert 0 == said.code
+    assert "phase     shifting" in said.out
+    failed = a_fleet(rollout=a_rollout(P.FAILED, sentence="refused by a"))("rollout", "status")
+    assert 1 == failed.code
+    assert "refused by a" in failed.out
+
+
+def test_history_tells_who_and_why():
+    vctl = a_fleet(releases=2, route=a_route(stable=2, good=(1, 2), instant=(1,)))
+    vctl("rollback", "--now", "--no-watch", "--reason", "INC-1")
+    said = vctl("rollout", "history")
+    assert 0 == said.code
+    assert "traffic returns to release 1; release 2 is revoked" in said.out
+    assert "INC-1" in said.out
+    assert "ann@" in said.out
+
+
+def test_releases_are_listed_with_what_they_are_now():
+    route = a_route(stable=2, good=(1, 2), instant=(1,), revoked=(3,))
+    said = a_fleet(releases=4, route=route)("release", "list")
+    states = {line.split()[0]: line.split()[2] for line in said.out.splitlines()[1:]}
+    assert {"1": "instant", "2": "serves", "3": "revoked", "4": "-"} == states
+
+
+def test_release_is_shown_in_full_and_a_missing_one_is_2():
+    vctl = a_fleet(releases=2)
+    said = vctl("release", "show", "2")
+    assert 0 == said.code
+    assert "release   2 of support" in said.out
+    assert f"b3:{2:064x}" in said.out
+    missing = vctl("release", "show", "9")
+    assert (2, "") == (missing.code, missing.out)
+    assert "support has no release 9; known: 1, 2" in missing.err
+
+
+def test_node_that_is_gone_stays_in_sight():
+    vctl = a_fleet(nodes=2)
+    vctl.put(KEYS.report("c"), a_report("c", r1=NodePhase.READY))
+    assert "c     absent  -" in vctl("status").out
