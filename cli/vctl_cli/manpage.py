@@ -1,11 +1,12 @@
 """`python -m vctl_cli.manpage`: man pages and completion scripts, made from the commands.
 
 One page for `vctl` and one for each command, in man's own macros (man(7)), and one script a shell.
-They are committed and installed as they are: `--check` tells which are stale and exits 1. The pages
-hold no date, so that the same commands always give the same bytes.
+They are committed and installed as they are: `--check` tells which are stale and exits 1. The same
+commands always give the same bytes.
 """
 
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,16 @@ from vctl_cli.commands.completion import Shell, script
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.group import Group
 
+REVISED = "2026-11-29"
+"""The pages' date: man wants one. It is changed with a release, by hand."""
+
+LINE_CHARS = 78
+
 MAN_FOLDER = Path("man")
 COMPLETION_FOLDER = Path("completions")
 _COMPLETION_FILES = {Shell.BASH: "vctl.bash", Shell.ZSH: "_vctl", Shell.FISH: "vctl.fish"}
+
+Words = tuple[str, ...]
 
 EXIT_CODES: Mapping[ExitCode, str] = {
     ExitCode.DONE: "Converged, rolled back as asked, verified, or done as asked.",
@@ -44,32 +52,38 @@ VARIABLES: Mapping[str, str] = {
 
 def files() -> dict[Path, str]:
     """Return the content of every generated file, by its path below the repository's root."""
-    made = {MAN_FOLDER / f"{name}.1": page(name, cmd) for name, cmd in _commands(command())}
+    made = {
+        MAN_FOLDER / f"{'-'.join(words)}.1": page(words, cmd) for words, cmd in _commands(command())
+    }
     for shell, name in _COMPLETION_FILES.items():
         made[COMPLETION_FOLDER / name] = script(shell) + "\n"
     return made
 
 
-def _commands(group: Group, prefix: str = PROGRAM) -> Iterator[tuple[str, Any]]:
-    """Yield `vctl` and every command below it, by the name of its page."""
-    yield prefix, group
-    for name in group.list_commands(None):
-        found = group.get_command(None, name)
+def _commands(group: Group, words: Words = (PROGRAM,)) -> Iterator[tuple[Words, Any]]:
+    """Yield `vctl` and every command below it, with the words that a person types."""
+    yield words, group
+    for verb in group.list_commands(None):
+        found = group.get_command(None, verb)
         if isinstance(found, Group):
-            yield from _commands(found, f"{prefix}-{name}")
+            yield from _commands(found, (*words, verb))
         else:
-            yield f"{prefix}-{name}", found
+            yield (*words, verb), found
 
 
-def page(name: str, cmd: Any) -> str:
+def page(words: Words, cmd: Any) -> str:
     """Return the page of one command in roff."""
-    words = name.replace("-", " ", 1) if not isinstance(cmd, Group) else name.replace("-", " ")
-    lines = [f'.TH {_quoted(name.upper())} 1 "" "vctl" "vctl manual"', ".SH NAME"]
+    name = "-".join(words)
     summary, _, rest = (cmd.help or "").partition("\n\n")
-    lines.append(f"{_text(name)} \\- {_text(summary.rstrip('.'))}")
-    context = cmd.make_context(words, [], resilient_parsing=True)
-    lines += [".SH SYNOPSIS", f".B {_text(_spoken(name))}"]
-    lines.append(_text(" ".join(cmd.collect_usage_pieces(context))))
+    context = cmd.make_context(" ".join(words), [], resilient_parsing=True)
+    lines = [
+        f'.TH "{_escaped(name.upper())}" 1 "{REVISED}" "vctl" "vctl manual"',
+        ".SH NAME",
+        f"{_escaped(name)} \\- {_escaped(summary.rstrip('.'))}",
+        ".SH SYNOPSIS",
+        f".B {_escaped(' '.join(words))}",
+        *_text(" ".join(cmd.collect_usage_pieces(context))),
+    ]
     if rest:
         lines += [".SH DESCRIPTION", *_paragraphs(rest)]
     lines += _commands_section(name, cmd) if isinstance(cmd, Group) else []
@@ -82,22 +96,10 @@ def page(name: str, cmd: Any) -> str:
     return "\n".join([*lines, ""])
 
 
-def _spoken(name: str) -> str:
-    """Return the words that a person types for a page's name; a verb may hold a dash itself."""
-    words, group = [PROGRAM], command()
-    rest = name.removeprefix(PROGRAM).removeprefix("-")
-    while rest:
-        found = max((v for v in group.list_commands(None) if rest.startswith(v)), key=len)
-        words.append(found)
-        rest = rest[len(found) :].removeprefix("-")
-        group = group.get_command(None, found)
-    return " ".join(words)
-
-
 def _commands_section(name: str, group: Group) -> list[str]:
     lines = [".SH COMMANDS"]
     for verb, about in group.verbs.members.items():
-        lines += [".TP", f".BR {_text(f'{name}-{verb}')} (1)", _text(about.summary)]
+        lines += [".TP", f".BR {_escaped(f'{name}-{verb}')} (1)", *_text(about.summary)]
     return lines
 
 
@@ -115,22 +117,26 @@ def _options(cmd: Any, context: Any) -> list[str]:
 
 
 def _item(term: str, text: str) -> list[str]:
-    return [".TP", f".B {_text(term)}", _text(" ".join(text.split()))]
+    return [".TP", f".B {_escaped(term)}", *_text(text)]
 
 
 def _paragraphs(text: str) -> list[str]:
-    paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
-    return [line for part in paragraphs for line in (".PP", _text(part))][1:]
+    """Return paragraphs, with a break before each but the first, which follows its heading."""
+    return [line for part in text.split("\n\n") for line in (".PP", *_text(part))][1:]
 
 
-def _text(text: str) -> str:
-    """Return *text* for roff: what it would read as its own is escaped (groff_man(7))."""
-    escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
-    return f"\\&{escaped}" if escaped.startswith((".", "\\(aq")) else escaped
+def _text(text: str) -> list[str]:
+    """Return running text as lines of the length that mandoc(1) asks for."""
+    words = " ".join(text.split())
+    lines = textwrap.wrap(
+        _escaped(words), LINE_CHARS, break_long_words=False, break_on_hyphens=False
+    )
+    return [f"\\&{line}" if line.startswith((".", "\\(aq")) else line for line in lines]
 
 
-def _quoted(text: str) -> str:
-    return f'"{_text(text)}"'
+def _escaped(text: str) -> str:
+    """Return *text* with what roff would read as its own escaped (groff_man(7))."""
+    return text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
 
 
 def stale(root: Path) -> list[Path]:

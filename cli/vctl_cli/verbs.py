@@ -7,7 +7,7 @@ its command's own help.
 from vctl_cli.group import Verb, Verbs
 
 ROOT = Verbs(
-    "Roll out what an LLM fleet serves: verified, watched, and back in a moment.",
+    "Roll out what an LLM fleet serves: verified, and back in a moment.",
     {
         "rollout": Verbs(
             "Start, follow and steer rollouts.",

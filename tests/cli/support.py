@@ -28,7 +28,7 @@ FLEET = "test"
 KEYS = Keys(FLEET)
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
-Scene = tuple[RolloutPhase, str, dict[str, object]]
+Scene = tuple[RolloutPhase, str, Mapping[str, object]]
 Conduct = Callable[[MemoryStore], Awaitable[None]]
 
 

@@ -43,7 +43,7 @@ def test_exit_code_follows_the_kind_of_error(error: VctlError, code: int):
 
 def test_version_is_data():
     said = Vctl()("version")
-    assert (0, "") == (said.code, said.err)
+    assert (said.code, said.err) == (0, "")
     assert said.out.startswith("vctl ")
     assert said.out == Vctl()("--version").out
 
@@ -72,7 +72,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 def test_nothing_given_shows_help_and_is_wrong_usage():
     said = Vctl()()
-    assert (2, "") == (said.code, said.out)
+    assert (said.code, said.out) == (2, "")
     assert "Usage: vctl" in said.err
     assert "rollback" in said.err
 
@@ -90,7 +90,7 @@ def test_nothing_given_shows_help_and_is_wrong_usage():
 )
 def test_wrong_usage_is_told_in_two_lines(arguments: tuple[str, ...], told: str):
     said = Vctl()(*arguments)
-    assert (2, "") == (said.code, said.out)
+    assert (said.code, said.out) == (2, "")
     assert told in said.err
     assert said.err.startswith("vctl: ")
     assert len(said.err.splitlines()) <= 2
@@ -110,14 +110,14 @@ def test_store_that_is_away_is_6_and_says_what_to_check():
     vctl.failure = StoreUnavailable("etcd did not answer in 3 s: http://x:2379", hint="check x")
     for arguments in (("status",), ("rollback", "--now"), ("rollout", "watch")):
         said = vctl(*arguments)
-        assert (6, "") == (said.code, said.out)
+        assert (said.code, said.out) == (6, "")
         assert said.err == "vctl: etcd did not answer in 3 s: http://x:2379\n  check x\n"
 
 
 def test_bug_is_70_with_a_traceback_only_for_debug(capsys: pytest.CaptureFixture[str]):
     vctl = Vctl(failure=ZeroDivisionError("oh"))  # type: ignore[arg-type]
     said = vctl("status")
-    assert (70, "") == (said.code, said.out)
+    assert (said.code, said.out) == (70, "")
     assert said.err.startswith("vctl: a bug in vctl: ZeroDivisionError: oh\n")
     assert capsys.readouterr().err == ""
     assert vctl("status", "--debug").code == 70
@@ -126,7 +126,7 @@ def test_bug_is_70_with_a_traceback_only_for_debug(capsys: pytest.CaptureFixture
 
 def test_ctrl_c_is_130_and_says_that_the_rollout_goes_on():
     said = Vctl(failure=KeyboardInterrupt())("status")  # type: ignore[arg-type]
-    assert (130, "") == (said.code, said.out)
+    assert (said.code, said.out) == (130, "")
     assert "goes on" in said.err
 
 
@@ -136,7 +136,7 @@ def test_reader_that_leaves_is_met_quietly():
     os.close(reading)
     result = subprocess.run(command_line, stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
-    assert (ExitCode.INTERRUPTED, b"") == (result.returncode, result.stderr)
+    assert (result.returncode, result.stderr) == (ExitCode.INTERRUPTED, b"")
 
 
 def test_each_verb_s_line_is_the_first_sentence_of_its_help():

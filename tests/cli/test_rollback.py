@@ -19,9 +19,9 @@ def test_now_moves_traffic_before_it_follows():
     service = vctl.service()
     assert service.route is not None
     assert service.rollout is not None
-    assert 0 == said.code
-    assert (1, (2,)) == (service.route.stable, service.route.revoked)
-    assert ("INC-1", P.ROLLING_BACK) == (service.rollout.reason, service.rollout.phase)
+    assert said.code == 0
+    assert (service.route.stable, service.route.revoked) == (1, (2,))
+    assert (service.rollout.reason, service.rollout.phase) == ("INC-1", P.ROLLING_BACK)
     assert "traffic returns to release 1; release 2 is revoked" in said.err
 
 
@@ -29,15 +29,15 @@ def test_now_is_0_when_rolled_back_and_confirmed():
     vctl = serving_2()
     vctl.conduct = conductor(ROLLED_BACK)
     said = vctl("rollback", "--now")
-    assert 0 == said.code
-    assert "12:00:00  rolled back (3/3) on release 1" == said.out.splitlines()[-1]
+    assert said.code == 0
+    assert said.out.splitlines()[-1] == "12:00:00  rolled back (3/3) on release 1"
 
 
 def test_now_is_8_when_a_node_is_unconfirmed():
     vctl = serving_2()
     vctl.conduct = conductor((P.ROLLED_BACK, "rolled back (2/3)", {"unconfirmed": ("c",)}))
     said = vctl("rollback", "--now")
-    assert 8 == said.code
+    assert said.code == 8
     assert "unconfirmed: c" in said.err
 
 
@@ -47,27 +47,27 @@ def test_now_pressed_twice_follows_the_first():
     again = vctl("rollback", "--now", "--no-watch")
     assert (0, first.out) == (again.code, again.out)
     assert "already does this" in again.err
-    assert (2,) == vctl.service().current_route.revoked
+    assert vctl.service().current_route.revoked == (2,)
 
 
 def test_now_ends_a_rollout_that_runs():
     vctl = a_fleet(releases=2, route=a_route(candidate=2, weight=100.0), rollout=running())
     vctl.conduct = conductor(ROLLED_BACK)
     said = vctl("rollback", "--now")
-    assert 0 == said.code
-    assert 1 == vctl.service().current_route.stable
+    assert said.code == 0
+    assert vctl.service().current_route.stable == 1
 
 
 def test_nothing_to_return_to_is_7_and_says_what_to_do():
     said = a_fleet()("rollback", "--now")
-    assert (7, "") == (said.code, said.out)
+    assert (said.code, said.out) == (7, "")
     assert "no earlier good release" in said.err
     assert "--to N" in said.err
 
 
 def test_release_that_does_not_exist_is_2():
     said = serving_2()("rollback", "--now", "--to", "9")
-    assert (2, "") == (said.code, said.out)
+    assert (said.code, said.out) == (2, "")
     assert "release 9 of support does not exist; known: 1, 2" in said.err
 
 
@@ -76,14 +76,14 @@ def test_without_now_it_is_a_plan_that_moves_nothing_yet():
     said = vctl("rollback", "--to", "1", "--no-watch")
     service = vctl.service()
     assert service.rollout is not None
-    assert 0 == said.code
-    assert (2, P.PREPARING) == (service.current_route.stable, service.rollout.phase)
-    assert "rollback" == service.rollout.strategy
+    assert said.code == 0
+    assert (service.current_route.stable, service.rollout.phase) == (2, P.PREPARING)
+    assert service.rollout.strategy == "rollback"
 
 
 def test_unknown_service_is_not_offered_to_be_made():
     said = serving_2()("rollback", "--now", "-s", "suport")
-    assert (2, "") == (said.code, said.out)
+    assert (said.code, said.out) == (2, "")
     assert "did you mean 'support'?" in said.err
     assert "--new-service" not in said.err
 
@@ -91,9 +91,9 @@ def test_unknown_service_is_not_offered_to_be_made():
 def test_abort_gives_up_and_is_done_as_asked():
     vctl = a_fleet(releases=2, rollout=a_rollout(P.PREPARING))
     said = vctl("rollout", "abort", "--reason", "mistake")
-    assert 0 == said.code
+    assert said.code == 0
     assert "aborted by an operator; no traffic moved" in said.out
-    assert () == vctl.service().current_route.revoked
+    assert vctl.service().current_route.revoked == ()
 
 
 def test_abort_asks_nobody_where_no_person_is():
@@ -103,7 +103,7 @@ def test_abort_asks_nobody_where_no_person_is():
 
 def test_abort_of_what_has_ended_is_7_and_says_what_is_allowed():
     said = serving_2()("rollout", "abort")
-    assert (7, "") == (said.code, said.out)
+    assert (said.code, said.out) == (7, "")
     assert "no rollout of support runs: r2, the last, is converged" in said.err
     assert "vctl rollout start" in said.err
 
@@ -114,12 +114,12 @@ def test_resume_lets_a_paused_rollout_go_on():
     said = vctl("rollout", "resume", "--no-watch")
     after = vctl.service().rollout
     assert after is not None
-    assert (0, P.SHIFTING) == (said.code, after.phase)
+    assert (said.code, after.phase) == (0, P.SHIFTING)
 
 
 def test_resume_of_what_is_not_paused_is_7_and_names_the_phase():
     said = a_fleet(releases=2, rollout=running())("rollout", "resume")
-    assert (7, "") == (said.code, said.out)
+    assert (said.code, said.out) == (7, "")
     assert "rollout resume is not allowed" in said.err
     assert "is shifting" in said.err
     assert SERVICE in said.err

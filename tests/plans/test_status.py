@@ -1,5 +1,7 @@
 """What a reading of the fleet comes to for a person."""
 
+from typing import Any
+
 import msgspec
 
 from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route, a_service
@@ -31,7 +33,8 @@ def a_fleet(*reports: NodeReport, rollout=None, route=None) -> Fleet:
 
 
 def failing(node: str, number: int, reason: str) -> NodeReport:
-    report = a_report(node, **{"r1": N.READY, f"r{number}": N.FAILED})
+    phases: dict[str, Any] = {"r1": N.READY, f"r{number}": N.FAILED}
+    report = a_report(node, **phases)
     releases = [REPLACE(r, reason=reason) if r.number == number else r for r in report.releases]
     return REPLACE(report, releases=tuple(releases))
 
@@ -43,69 +46,69 @@ def test_service_counts_ready_and_acting_nodes():
         a_report("c", r1=N.READY, route_revision=6),
     )
     found = service_status(fleet.services[SERVICE], fleet)
-    assert (1, 1, 2, 3, 2) == (
+    assert (
         found.release, found.target, found.ready, found.nodes, found.acting,
-    )  # fmt: skip
-    assert "adapter=1" == found.vector
+    ) == (1, 1, 2, 3, 2)  # fmt: skip
+    assert found.vector == "adapter=1"
 
 
 def test_service_counts_what_a_rollout_brings():
     rollout = a_rollout(P.PREPARING, sentence="release 2 is prepared on 3 nodes")
     fleet = a_fleet(a_report("a", r1=N.READY, r2=N.READY), rollout=rollout)
     found = service_status(fleet.services[SERVICE], fleet)
-    assert (2, 1, "preparing") == (found.target, found.ready, found.phase)
-    assert "release 2 is prepared on 3 nodes" == found.sentence
+    assert (found.target, found.ready, found.phase) == (2, 1, "preparing")
+    assert found.sentence == "release 2 is prepared on 3 nodes"
 
 
 def test_word_of_an_earlier_agent_counts_for_nothing():
     report = REPLACE(a_report("a", r1=N.READY), boot_id="earlier")
     fleet = a_fleet(report)
-    assert 0 == service_status(fleet.services[SERVICE], fleet).ready
-    assert STARTING == node_status("a", fleet).phase
+    assert service_status(fleet.services[SERVICE], fleet).ready == 0
+    assert node_status("a", fleet).phase == STARTING
 
 
 def test_node_s_phase_is_the_worst_of_what_is_wanted():
     rollout = a_rollout(P.PREPARING)
     fleet = a_fleet(a_report("a", r1=N.READY, r2=N.VERIFYING), rollout=rollout)
-    assert N.VERIFYING == node_status("a", fleet).phase
-    assert N.ABSENT == node_status("b", a_fleet(a_report("b"), rollout=rollout)).phase
+    assert node_status("a", fleet).phase == N.VERIFYING
+    assert node_status("b", a_fleet(a_report("b"), rollout=rollout)).phase == N.ABSENT
 
 
 def test_node_that_failed_says_why():
     rollout = a_rollout(P.PREPARING)
     fleet = a_fleet(failing("a", 2, "root mismatch"), rollout=rollout)
     found = node_status("a", fleet)
-    assert (N.FAILED, "root mismatch") == (found.phase, found.reason)
+    assert (found.phase, found.reason) == (N.FAILED, "root mismatch")
 
 
 def test_reason_is_still_shown_when_the_release_is_no_longer_wanted():
     fleet = a_fleet(failing("a", 2, "root mismatch"), rollout=a_rollout(P.FAILED))
     found = node_status("a", fleet)
-    assert (N.READY, "release 2 of support: root mismatch") == (found.phase, found.reason)
+    assert (found.phase, found.reason) == (N.READY, "release 2 of support: root mismatch")
 
 
 def test_dead_node_is_absent_and_its_last_word_is_kept():
     fleet = a_fleet(failing("a", 1, "out of memory"))
     gone = Fleet(services=fleet.services, reports=fleet.reports)
     found = node_status("a", gone)
-    assert (ABSENT, False) == (found.phase, found.is_present)
-    assert "last said: failed: out of memory" == found.reason
+    assert (found.phase, found.is_present) == (ABSENT, False)
+    assert found.reason == "last said: failed: out of memory"
 
 
 def test_node_without_engine_or_confirmation_says_so():
     ready = a_report("a", r1=N.READY)
-    assert NO_ENGINE == node_status("a", a_fleet(REPLACE(ready, incarnation=""))).phase
-    assert HANDING_OVER == node_status("a", a_fleet(REPLACE(ready, gateway_ok=False))).phase
+    assert node_status("a", a_fleet(REPLACE(ready, incarnation=""))).phase == NO_ENGINE
+    assert node_status("a", a_fleet(REPLACE(ready, gateway_ok=False))).phase == HANDING_OVER
 
 
 def test_node_of_which_nothing_is_wanted_is_idle():
     fleet = a_fleet(a_report("a"))
-    assert IDLE == node_status("a", Fleet(records=fleet.records, reports=fleet.reports)).phase
+    assert node_status("a", Fleet(records=fleet.records, reports=fleet.reports)).phase == IDLE
 
 
 def test_view_is_ordered_by_name_and_keeps_problems():
     fleet = a_fleet(a_report("c"), a_report("a"))
     fleet = REPLACE(fleet, problems=("unreadable Route",))
     view = status(fleet, name="eu")
-    assert ("eu", ["a", "b", "c"]) == (view.fleet, [node.node for node in view.nodes])
-    assert ("unreadable Route",) == view.problems
+    assert (view.fleet, [node.node for node in view.nodes]) == ("eu", ["a", "b", "c"])
+    assert view.problems == ("unreadable Route",)

@@ -228,13 +228,15 @@ class DevFleet:
 
     def _take_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.folder / "lock").open("w")
+        lock = (self.folder / "lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as cause:
+            lock.close()
             raise VctlError(
                 f"another fleet runs in {self.folder}", hint="end it, or give another --dir"
             ) from cause
+        self._lock = lock
 
     def _leave_folder(self) -> None:
         if self._lock is not None:

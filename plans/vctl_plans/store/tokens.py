@@ -41,6 +41,8 @@ class Tokens:
                 return self._token
         except TimeoutError as cause:
             raise BrokenAttemptError("no token in time", may_be_applied=False) from cause
+        except BrokenAttemptError as cause:  # what the token was wanted for was never sent
+            raise BrokenAttemptError(str(cause), may_be_applied=False) from cause
 
     def refuse(self, token: str, error: TokenRefusedError) -> None:
         """Forget *token*, unless another task already got a newer one.

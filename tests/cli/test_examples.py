@@ -1,0 +1,31 @@
+"""Every example is a plan that vctl carries out, as it stands."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import a_rollout, a_route
+from tests.cli.support import a_fleet
+from tests.weights import building
+from vctl_plans.phase import RolloutPhase
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
+
+def test_there_are_examples():
+    assert {"full-switch", "rollback"} <= {example.stem for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_example_is_started_as_it_stands(example: Path, tmp_path: Path):
+    building.adapter(tmp_path / "adapters" / "v2")
+    plan = tmp_path / example.name
+    plan.write_text(example.read_text())
+    route = a_route(stable=2, good=(1, 2), instant=(1,))
+    vctl = a_fleet(releases=2, route=route, rollout=a_rollout(RolloutPhase.CONVERGED))
+    said = vctl("rollout", "start", str(plan), "--no-watch")
+    rollout = vctl.service().rollout
+    assert rollout is not None
+    assert (0, f"{rollout.id}\n") == (said.code, said.out)
+    assert example.stem == rollout.strategy
+    assert rollout.reason

@@ -1,0 +1,246 @@
+"""A rollout told from outside: nodes that obey, an operator, a conductor; what was said, in order.
+
+Every decision is stored as etcd would store it and read again before the next one, so a story also
+shows that nothing lives in memory alone. With `dies_at`, the conductor dies at its decision of that
+number, once before it is written and once after, and another goes on from what is stored.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish
+from vctl_plans import invariants, operate
+from vctl_plans.codec import decode, encode
+from vctl_plans.events import AbortAsked, Event, Observed, ResumeAsked, TakenOver
+from vctl_plans.gate import attempt
+from vctl_plans.invariants import Seen
+from vctl_plans.machine import Decision, State, step
+from vctl_plans.node import NodeReport, ReleaseReport
+from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
+from vctl_plans.phase import Component, NodePhase, RolloutPhase
+from vctl_plans.plan import Plan
+from vctl_plans.release import Actor, Artifact
+from vctl_plans.rollout import Entry, Rollout, wanted
+from vctl_plans.route import Route
+from vctl_plans.snapshot import Service
+
+Wish = Mapping[Component, Artifact] | int
+
+
+class Story:
+    """One service on nodes a, b and c."""
+
+    def __init__(self, *, dies_at: int = -1) -> None:
+        self.service = Service(name=SERVICE)
+        self.plans: dict[str, Plan] = {}
+        self.rosters: dict[str, tuple[str, ...]] = {}
+        self.said: list[str] = []
+        self.history: list[Entry] = []
+        self.nodes = list(NODES)
+        self.refuses: dict[str, str] = {}  # node -> why it refuses whatever is new
+        self.deaf: set[str] = set()  # their gateways get no route
+        self.slow: set[str] = set()  # they load nothing
+        self.clinging: set[str] = set()  # they unload nothing
+        self._holds: dict[str, set[int]] = {node: set() for node in NODES}
+        self._routes: dict[str, int] = {}
+        self._revision = 1
+        self._requests = 0
+        self._decisions = 0
+        self._dies_at = dies_at
+
+    # -- what was stored -----------------------------------------------------------------------
+
+    @property
+    def rollout(self) -> Rollout:
+        """The rollout as it is stored."""
+        assert self.service.rollout is not None
+        return self.service.rollout
+
+    @property
+    def phase(self) -> RolloutPhase:
+        """Where it is."""
+        return self.rollout.phase
+
+    @property
+    def route(self) -> Route:
+        """The route as it is stored."""
+        return self.service.current_route
+
+    # -- operators -----------------------------------------------------------------------------
+
+    def request(self) -> Request:
+        """Return another request of the operator's."""
+        self._requests += 1
+        return Request(id=f"q{self._requests}", by=Actor(user="ann"))
+
+    def start(
+        self, wish: Wish, *, plan: Plan | None = None, supersede: bool = False
+    ) -> Begin | Attach | AlreadyDone:
+        """`vctl rollout start`."""
+        decision = operate.start(
+            self.service,
+            plan or a_plan(),
+            wish=wish,
+            roster=tuple(self.nodes),
+            request=self.request(),
+            supersede=supersede,
+        )
+        if isinstance(decision, Begin):
+            self._write(decision)
+        return decision
+
+    def back(self, to: int = 0) -> Begin | Continue | Attach:
+        """`vctl rollback --now`."""
+        decision = operate.rollback_now(
+            self.service, to=to, roster=tuple(self.nodes), request=self.request()
+        )
+        if isinstance(decision, Begin | Continue):
+            self._write(decision)
+        return decision
+
+    def abort(self) -> None:
+        """`vctl rollout abort`."""
+        self._write(operate.steer(self.service, AbortAsked(by=Actor(user="ann"))))
+
+    def resume(self) -> None:
+        """`vctl rollout resume`."""
+        self._write(operate.steer(self.service, ResumeAsked(by=Actor(user="ann"))))
+
+    # -- the conductor -------------------------------------------------------------------------
+
+    def observe(self, now_s: float = 0.0, *, event: Event | None = None) -> Decision:
+        """Have the conductor take one look, and write what it decides."""
+        reports = self.reports()
+        decision = step(self.state(), event or Observed(reports), now_s)
+        if decision.rollout == self.rollout:
+            return decision
+        if self._decisions == self._dies_at:
+            self._dies_at = -1  # it had decided, and wrote nothing
+            return self.observe(now_s, event=event)
+        self._decisions += 1
+        route = decision.state.route
+        turn = Continue(
+            before=self.rollout,
+            rollout=decision.rollout,
+            route=route if route != self.route else None,
+        )
+        self._write(turn, Seen(roster=self.state().roster, reports=reports))
+        if self._decisions - 1 == self._dies_at:
+            step(self.state(), TakenOver(1), 0.0)
+        return decision
+
+    def run(self) -> RolloutPhase:
+        """Let all nodes do their part until nothing more is decided; return the phase."""
+        for _ in range(20):
+            self.obey()
+            if self.rollout.phase.is_terminal or not self.observe().sentence:
+                return self.phase
+        raise AssertionError("\n".join(self.said))
+
+    def wait(self) -> RolloutPhase:
+        """Let the time pass that the conductor waits for at most; return the phase."""
+        self.obey()
+        waits = self.observe()
+        assert waits.wake_s is not None, "it waits for nothing"
+        self.observe(waits.wake_s)
+        return self.phase
+
+    def serve(self, *numbers: int) -> "Story":
+        """Roll releases out, one after the other; nothing of it is told."""
+        for number in numbers:
+            self.start(an_adapter_wish(number))
+            assert self.run() is RolloutPhase.CONVERGED
+        self.said.clear()
+        return self
+
+    def state(self) -> State:
+        """Return what the next decision stands on."""
+        return State(
+            plan=self.plans[self.rollout.plan],
+            rollout=self.rollout,
+            route=self.route,
+            route_revision=self.service.route_revision,
+            roster=self.rosters[self.rollout.roster],
+        )
+
+    def _write(self, decision: Begin | Continue, seen: Seen | None = None) -> None:
+        before = self.service
+        self._revision += 1
+        if isinstance(decision, Begin):
+            self._begin(decision)
+        rollout = decode(encode(decision.rollout), Rollout)
+        changes: dict[str, object] = {"rollout": rollout, "rollout_revision": self._revision}
+        if decision.route:
+            route = decode(encode(decision.route), Route)
+            changes |= {"route": route, "route_revision": self._revision}
+        self.service = msgspec.structs.replace(self.service, **changes)
+        self.said.append(f"{rollout.phase}: {rollout.sentence}")
+        self.history.append(
+            Entry(
+                rollout=rollout.id, seq=rollout.seq, phase=rollout.phase, sentence=rollout.sentence
+            )
+        )
+        assert [] == invariants.check(_written(before), _written(self.service), seen)
+
+    def _begin(self, begin: Begin) -> None:
+        self.plans[begin.plan.digest] = begin.plan
+        self.rosters[begin.roster.digest] = begin.roster.nodes
+        self.history.clear()
+        if begin.release:
+            releases = self.service.releases | {begin.release.number: begin.release}
+            self.service = msgspec.structs.replace(self.service, releases=releases)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def obey(self) -> None:
+        """Have each node load what is wanted, unload what may go, and hear of the route."""
+        needed = wanted(self.service.route, self.service.rollout)
+        for node in self.nodes:
+            holds = self._holds.setdefault(node, set())
+            if node not in self.refuses and node not in self.slow:
+                holds |= needed
+            if node not in self.clinging:
+                holds -= set(self.rollout.unload) - needed
+            if node not in self.deaf:
+                self._routes[node] = self.service.route_revision
+
+    def reports(self) -> dict[str, NodeReport]:
+        """Return what the nodes that are present say."""
+        return {node: self._report(node) for node in self.nodes}
+
+    def _report(self, node: str) -> NodeReport:
+        needed = wanted(self.service.route, self.service.rollout)
+        holds = self._holds.setdefault(node, set())
+        lines = [self._line(number, NodePhase.READY) for number in sorted(holds)]
+        if node in self.refuses:
+            reason = self.refuses[node]
+            lines += [self._line(n, NodePhase.FAILED, reason) for n in sorted(needed - holds)]
+        return NodeReport(
+            node=node,
+            boot_id=f"boot-{node}",
+            releases=tuple(lines),
+            routes={SERVICE: self._routes.get(node, 0)},
+            gateway_ok=True,
+        )
+
+    def _line(self, number: int, phase: NodePhase, reason: str = "") -> ReleaseReport:
+        return ReleaseReport(
+            service=SERVICE,
+            number=number,
+            digest="",
+            phase=phase,
+            rollout=attempt(self.rollout),
+            reason=reason,
+            is_permanent=bool(reason),
+        )
+
+    def holds(self) -> list[list[int]]:
+        """Return what each node holds."""
+        return [sorted(self._holds[node]) for node in self.nodes]
+
+
+def _written(service: Service) -> invariants.Written:
+    return invariants.Written(
+        rollout=service.rollout, route=service.route, route_revision=service.route_revision
+    )
