@@ -197,9 +197,7 @@ def test_abort_of_a_rollback_does_not_return_to_what_it_left() -> None:
 def test_abort_does_not_return_to_what_is_not_loaded() -> None:
     """Paused while settling with retain 0: what served before may be unloaded already."""
     route = a_route(stable=2, good=(1, 2))
-    paused = a_state(
-        P.PAUSED, route=route, has_moved=True, unload=(1,), resume_phase="settling"
-    )
+    paused = a_state(P.PAUSED, route=route, has_moved=True, unload=(1,), resume_phase="settling")
 
     with pytest.raises(TransitionError, match="is not loaded any more"):
         step(paused, AbortAsked(), 0.0)

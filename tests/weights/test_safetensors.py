@@ -25,7 +25,7 @@ def read(content: bytes) -> Header:
 
 
 def read_by_reference(content: bytes) -> dict[str, Made]:
-    parts = safetensors.deserialize(content)  # type: ignore[no-untyped-call]
+    parts = safetensors.deserialize(content)
     return {
         name: Made(name, seen["dtype"], tuple(seen["shape"]), bytes(seen["data"]))
         for name, seen in parts

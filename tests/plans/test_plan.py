@@ -1,0 +1,222 @@
+"""Plans: what is typed is checked field by field, and every error names the field."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import a_root
+from vctl_plans.errors import PlanError
+from vctl_plans.phase import Component
+from vctl_plans.plan import parse, require_built, resolve, schema, sources
+
+SWITCH: dict[str, Any] = {"service": "support", "strategy": "full-switch", "release": 8}
+WEIGHTED: dict[str, Any] = SWITCH | {"strategy": "weighted", "steps": [{"weight": 5}]}
+
+DESIGN_PLANS: list[dict[str, Any]] = [
+    {
+        "service": "support",
+        "release": {"adapter": {"source": "s3://ml/support/v8", "root": a_root(8)}},
+        "strategy": "weighted",
+        "steps": [{"weight": 5, "soak": "10m", "manual": True}, {"weight": 100, "soak": "5m"}],
+        "gate": {"ready": "98%"},
+        "guardrails": {"error_ratio": 1.5, "min_requests": 200, "on_breach": "rollback"},
+    },
+    {
+        "service": "support",
+        "release": 8,
+        "strategy": "user-group",
+        "groups": [
+            {"name": "acme-beta", "tenant": "acme"},
+            {"name": "staff", "users": ["ann", "bo"]},
+            {"name": "canary-header", "header": {"x-tier": "beta"}, "percent": 50},
+        ],
+    },
+    {
+        "service": "support",
+        "release": {"adapter": {"source": "./support-v9"}, "prompt": {"source": "./prompt-v12"}},
+        "strategy": "full-switch",
+        "soak": "5m",
+    },
+    {"service": "support", "strategy": "rollback", "to": "last-good", "reason": "INC-4711"},
+]
+
+
+@pytest.mark.parametrize("content", DESIGN_PLANS, ids=lambda plan: plan["strategy"])
+def test_plan_of_the_design_is_read(content: dict[str, Any]) -> None:
+    """All four strategies as DESIGN section 11 shows them."""
+    assert content["strategy"] == parse(content).__struct_config__.tag
+
+
+WRONG: list[tuple[object, str, str]] = [
+    ([], "", "a plan is a mapping of fields"),
+    ({"service": "support"}, "strategy", "missing; one of weighted, user-group, full-switch"),
+    (SWITCH | {"strategy": "blue"}, "strategy", "'blue' is none of weighted, user-group"),
+    (SWITCH | {"strategy": ["x"]}, "strategy", "expected `str`, got `list`"),
+    (SWITCH | {"service": "Support"}, "service", "is not a name"),
+    (SWITCH | {"service": 7}, "service", "expected `str`, got `int`"),
+    ({"service": "support", "strategy": "full-switch"}, "release", "missing"),
+    (SWITCH | {"release": "v8"}, "release", "is neither the number of a release nor a mapping"),
+    (SWITCH | {"release": 0}, "release", "is neither the number"),
+    (SWITCH | {"release": {}}, "release", "names no component; give at least one of adapter"),
+    (SWITCH | {"release": {"adaptor": {}}}, "release.adaptor", "unknown field"),
+    (SWITCH | {"release": {"adapter": {}}}, "release.adapter.source", "missing"),
+    (SWITCH | {"release": {"adapter": {"source": ""}}}, "release.adapter.source", "is empty"),
+    (
+        SWITCH | {"release": {"prompt": {"source": "x", "root": "b3:zz"}}},
+        "release.prompt.root",
+        "is not a root",
+    ),
+    (SWITCH | {"soak": "5 minutes"}, "soak", "is no duration: write 30s, 10m or 1h30m"),
+    (SWITCH | {"soak": True}, "soak", "expected `int | float | str`"),
+    (SWITCH | {"sok": 5}, "sok", "unknown field"),
+    (SWITCH | {"retain": 9}, "retain", "expected `int` <= 8"),
+    (SWITCH | {"gate": {"ready": "all"}}, "gate.ready", "is neither a percentage (98%) nor"),
+    (SWITCH | {"gate": {"max_failed": -1}}, "gate.max_failed", "expected `int` >= 0"),
+    (SWITCH | {"deadlines": {"prepair": 1}}, "deadlines.prepair", "unknown field"),
+    (SWITCH | {"consistency": "none"}, "consistency", "is none of session, eventual, strict"),
+    (
+        SWITCH | {"guardrails": {"on_breach": "cry"}},
+        "guardrails.on_breach",
+        "is none of rollback, pause",
+    ),
+    (
+        SWITCH | {"guardrails": {"on_inconclusive": "x"}},
+        "guardrails.on_inconclusive",
+        "is none of extend, pause, proceed",
+    ),
+    (SWITCH | {"guardrails": {"drift": {"ps": 1}}}, "guardrails.drift.ps", "unknown field"),
+    (WEIGHTED | {"steps": []}, "steps", "expected `array` of length >= 1"),
+    (WEIGHTED | {"steps": [{"weight": 5}, {"weight": 0}]}, "steps[1].weight", "> 0.0"),
+    (WEIGHTED | {"steps": [{"weight": 101}]}, "steps[0].weight", "<= 100.0"),
+    (WEIGHTED | {"steps": [{"weight": 5, "soack": 1}]}, "steps[0].soack", "unknown field"),
+    (WEIGHTED | {"strategy": "full-switch"}, "steps", "unknown field"),
+    (SWITCH | {"strategy": "user-group"}, "groups", "missing"),
+    ({"service": "s", "strategy": "rollback", "to": "yesterday"}, "to", "is neither last-good nor"),
+    ({"service": "s", "strategy": "rollback", "to": 0}, "to", "is neither last-good nor"),
+    ({"service": "s", "strategy": "rollback", 1: 2}, "", "the names of fields are text"),
+]
+
+
+@pytest.mark.parametrize(("content", "path", "words"), WRONG, ids=[f"{w[1]}-{w[2]}" for w in WRONG])
+def test_error_names_the_field_and_what_is_allowed(content: object, path: str, words: str) -> None:
+    """Nothing of msgspec's own way to say it reaches a person unexplained."""
+    with pytest.raises(PlanError) as wrong:
+        parse(content)
+
+    assert path == wrong.value.path
+    assert words in wrong.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (SWITCH | {"sok": 5}, "did you mean 'soak'?"),
+        (SWITCH | {"release": {"adaptor": {}}}, "did you mean 'adapter'?"),
+        (WEIGHTED | {"steps": [{"weight": 5, "soack": 1}]}, "did you mean 'soak'?"),
+        (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
+        (SWITCH | {"gate": {"zzz": 1}}, "known: max_failed, ready"),
+    ],
+)
+def test_error_suggests_the_field_that_was_meant(content: object, hint: str) -> None:
+    """Or says which there are."""
+    with pytest.raises(PlanError) as wrong:
+        parse(content)
+
+    assert hint == wrong.value.hint
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 300) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["ready", "adapter", "source", "weight", "x"]), inner)
+    ),
+    max_leaves=4,
+)
+FIELDS = ["service", "release", "soak", "steps", "gate", "deadlines", "to", "retain", "groups"]
+
+
+@given(
+    st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4),
+    st.sampled_from(["weighted", "user-group", "full-switch", "rollback"]),
+)
+def test_any_document_is_a_plan_or_a_plan_error(fields: dict[str, Any], strategy: str) -> None:
+    """No foreign exception; and what is a plan can be stored and read again."""
+    try:
+        document = parse({"service": "support", "strategy": strategy, "release": 1} | fields)
+        plan = resolve(document, {})
+    except PlanError as wrong:
+        assert wrong.message
+    else:
+        assert "b3:" == plan.digest[:3]
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        (WEIGHTED, "strategy"),
+        (DESIGN_PLANS[1], "strategy"),
+        (SWITCH | {"consistency": "strict"}, "consistency"),
+        (SWITCH | {"allow_downtime": True}, "allow_downtime"),
+        (SWITCH | {"gate": {"ready": "98%"}}, "gate"),
+        (SWITCH | {"guardrails": {}}, "guardrails"),
+        (SWITCH | {"manual": True}, "manual"),
+        (DESIGN_PLANS[2], "release.prompt"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str) -> None:
+    """When the plan is written, and never half done."""
+    with pytest.raises(PlanError) as refused:
+        require_built(parse(content))
+
+    assert path == refused.value.path
+
+
+@pytest.mark.parametrize("content", [SWITCH, DESIGN_PLANS[3]])
+def test_what_is_built_is_not_refused(content: dict[str, Any]) -> None:
+    """Full switch and rollback."""
+    document = parse(content)
+    require_built(document)
+
+    assert {} == sources(document)
+
+
+def test_resolved_plan_holds_numbers_only() -> None:
+    """Durations in seconds, every default filled in."""
+    content = SWITCH | {"soak": "1m30s", "deadlines": {"prepare": "1h", "drain": 5}}
+    plan = resolve(parse(content), {Component.ADAPTER: a_root(1)})
+
+    assert (90.0, 3600.0, 30.0, 5.0) == (
+        plan.soak_s,
+        plan.prepare_s,
+        plan.converge_s,
+        plan.drain_s,
+    )
+    assert {"adapter": a_root(1)} == plan.target
+
+
+def test_same_wish_has_the_same_digest() -> None:
+    """However it was typed; and another wish has another."""
+    one = resolve(parse(SWITCH | {"soak": "90s"}), {})
+    two = resolve(parse(SWITCH | {"soak": "1m30s", "reason": "x"}), {})
+    other = resolve(parse(SWITCH | {"soak": "91s"}), {})
+
+    assert one.digest == two.digest
+    assert one.digest != other.digest
+
+
+@pytest.mark.parametrize("soak", [float("inf"), float("nan"), "9" * 400 + "d"])
+def test_time_without_an_end_is_refused(soak: object) -> None:
+    """JSON has no number for it: the stored plan could not be read again."""
+    with pytest.raises(PlanError, match="soak: is no finite number of seconds"):
+        resolve(parse(SWITCH | {"soak": soak}), {})
+
+
+def test_schema_names_every_strategy() -> None:
+    """Editors check plans by it."""
+    text = json.dumps(schema())
+
+    assert all(tag in text for tag in ("weighted", "user-group", "full-switch", "rollback"))

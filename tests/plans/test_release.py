@@ -1,0 +1,108 @@
+"""Releases: numbers and counters that are never used again, digests over what is served."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import SERVICE, a_root, an_adapter, an_adapter_wish, some_releases
+from vctl_plans import invariants
+from vctl_plans.phase import Component
+from vctl_plans.release import Actor, Release, compose, has_same_content, release_digest
+
+
+def made(
+    number: int, *, known: dict[int, Release], stable: Release | None = None, reason: str = ""
+) -> Release:
+    """Return the next release, with adapter *number*."""
+    return compose(
+        SERVICE,
+        an_adapter_wish(number),
+        known=known.values(),
+        stable=stable,
+        by=Actor(user="ann"),
+        reason=reason,
+    )
+
+
+def test_first_release_counts_from_one() -> None:
+    """Number and counters begin at 1."""
+    first = made(1, known={})
+
+    assert (1, {Component.ADAPTER: 1}) == (first.number, first.vector)
+    assert "adapter=1" == first.vector_text
+
+
+def test_same_root_keeps_its_counter() -> None:
+    """What did not change is the same version still."""
+    known = some_releases(3)
+    again = made(3, known=known, stable=known[3])
+
+    assert (4, 3) == (again.number, again.vector[Component.ADAPTER])
+
+
+def test_counter_after_a_rollback_is_a_new_one() -> None:
+    """Stable is 1 again; what comes next is neither number 2 nor counter 2."""
+    known = some_releases(2)
+    after = made(9, known=known, stable=known[1])
+
+    assert (3, 3) == (after.number, after.vector[Component.ADAPTER])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(list(Component)), st.integers(1, 3), st.integers(0, 20)),
+        max_size=12,
+    )
+)
+def test_counters_name_one_root_whatever_is_made_from_whatever(
+    steps: list[tuple[Component, int, int]],
+) -> None:
+    """From any stable release, in any order, with roots that come back."""
+    known: dict[int, Release] = {}
+    for component, root, stable in steps:
+        release = compose(
+            SERVICE,
+            {component: an_adapter(root)},
+            known=known.values(),
+            stable=known.get(stable),
+            by=Actor(),
+        )
+        assert release.number not in known
+        known[release.number] = release
+
+    assert [] == invariants.releases(known.values())
+
+
+def test_digest_covers_what_is_served_only() -> None:
+    """Who made it, why, and where it lies may differ; a root or a counter may not."""
+    release = some_releases(1)[1]
+    told = msgspec.structs.replace(release, by=Actor(user="bo"), reason="x", digest="")
+    other = msgspec.structs.replace(release, vector={Component.ADAPTER: 2})
+
+    assert release.digest == release_digest(told)
+    assert release.digest != release_digest(other)
+
+
+def test_digest_is_fixed() -> None:
+    """It names releases in etcd, reports and pins: another value breaks a running fleet."""
+    assert (
+        "b3:b60bbb69a8d5ed6fd3d9ae6a47e3f95b9e4c1b4e4ec9fd4a0e3e2c5d0f3e1a77"
+        == some_releases(1)[1].digest
+    )
+
+
+def test_engine_name_is_the_content() -> None:
+    """A changed byte is another adapter to the engine."""
+    releases = some_releases(2)
+
+    assert f"support@{a_root(1)[3:15]}" == releases[1].engine_name
+    assert "" == msgspec.structs.replace(releases[1], components={}).engine_name
+
+
+def test_same_content_is_told_by_root() -> None:
+    """Every named component at its root; others do not matter."""
+    release = some_releases(1)[1]
+
+    assert has_same_content(release, an_adapter_wish(1))
+    assert not has_same_content(release, an_adapter_wish(2))
+    assert not has_same_content(release, {Component.PROMPT: an_adapter(1)})

@@ -1,0 +1,146 @@
+"""Every gateway decides alike, and who has moved never moves back as the weight grows."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import SERVICE, a_route
+from vctl_plans.route import Route
+from vctl_plans.routing import Asked, Choice, Refusal, Why, cache_salt, choose, session_key, share
+
+SPLIT = a_route(candidate=2, weight=50.0, revoked=(3,))
+
+
+def test_named_release_is_served_by_it() -> None:
+    """Whatever the weight says."""
+    assert Choice(2, Why.NAMED) == choose(SPLIT, Asked("k", release=2))
+    assert Choice(1, Why.NAMED) == choose(SPLIT, Asked("k", release=1))
+
+
+@pytest.mark.parametrize(
+    ("release", "reason"),
+    [
+        (3, "release 3 of support is revoked"),
+        (9, "release 9 of support is not routed (routed: 1, 2)"),
+    ],
+)
+def test_named_release_that_may_not_serve_is_refused(release: int, reason: str) -> None:
+    """409, and never another release in its place."""
+    assert Refusal(409, reason) == choose(SPLIT, Asked("k", release=release))
+
+
+def test_retained_release_is_not_served_by_name() -> None:
+    """It is loaded, and no more."""
+    choice = choose(a_route(stable=2, instant=(1,)), Asked("k", release=1))
+
+    assert Refusal(409, "release 1 of support is not routed (routed: 2)") == choice
+
+
+def test_service_without_a_release_is_unavailable() -> None:
+    """503."""
+    choice = choose(Route(service=SERVICE), Asked("k"))
+
+    assert Refusal(503, "service support serves no release yet") == choice
+
+
+@pytest.mark.parametrize(("weight", "release"), [(100.0, 2), (0.0, 1)])
+@given(key=st.text(max_size=40))
+def test_whole_weight_is_everybody_and_none_is_nobody(
+    weight: float, release: int, key: str
+) -> None:
+    """No key falls outside."""
+    choice = choose(a_route(candidate=2, weight=weight), Asked(key))
+
+    assert isinstance(choice, Choice)
+    assert release == choice.release
+
+
+@given(
+    st.text(max_size=20), st.floats(0, 100, exclude_min=True), st.floats(0, 100, exclude_min=True)
+)
+def test_who_has_moved_does_not_move_back_as_the_weight_grows(
+    key: str, one: float, other: float
+) -> None:
+    """A key on the candidate at a weight is on it at every higher one."""
+    low, high = sorted((one, other))
+    at_low = choose(a_route(candidate=2, weight=low), Asked(key))
+    at_high = choose(a_route(candidate=2, weight=high), Asked(key))
+
+    assert isinstance(at_low, Choice)
+    assert isinstance(at_high, Choice)
+    assert at_low.release <= at_high.release
+
+
+def test_share_is_uniform() -> None:
+    """Within four standard deviations of a tenth in each tenth (binomial: sd 42 of 20 000)."""
+    counts = Counter(int(share("salt", f"key-{i}") // 10) for i in range(20_000))
+
+    assert set(range(10)) == set(counts)
+    assert all(abs(count - 2000) < 170 for count in counts.values())
+
+
+@pytest.mark.parametrize(
+    ("salt", "key", "percent"),
+    [("", "", 0.0), ("support", "session:1", 0.0), ("support", "session:2", 0.0), ("s", "ü", 0.0)],
+)
+def test_share_is_fixed(salt: str, key: str, percent: float) -> None:
+    """Gateways of two versions send a key to the same release."""
+    assert percent == pytest.approx(share(salt, key), abs=1e-12)
+
+
+def test_salt_and_key_do_not_run_together() -> None:
+    """A longer salt with a shorter key is another place."""
+    assert share("ab", "c") != share("a", "bc")
+
+
+CHAT = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}
+
+
+def test_session_key_takes_the_first_that_exists() -> None:
+    """Session, conversation, cache key, user, request: each only where none before it is."""
+    body: dict[str, object] = {**CHAT, "prompt_cache_key": "p", "user": "ann"}
+    without = {name: value for name, value in body.items() if name != "messages"}
+
+    assert "session:7" == session_key({"x-vctl-session": "7"}, body, "r")
+    assert session_key({}, body, "r").startswith("conversation:")
+    assert "prompt_cache_key:p" == session_key({}, without, "r")
+    assert "user:ann" == session_key({}, {"user": "ann"}, "r")
+    assert "request:r" == session_key({}, {"user": "", "messages": "x"}, "r")
+
+
+def test_conversation_keeps_its_key_as_it_goes_on() -> None:
+    """What follows the first user message does not count; what comes before does."""
+    turn = {"role": "assistant", "content": "a"}
+    longer = {"messages": [*CHAT["messages"], turn, {"role": "user", "content": "more"}]}
+    other = {"messages": [{"role": "user", "content": "u"}]}
+
+    assert session_key({}, CHAT, "1") == session_key({}, longer, "2")
+    assert session_key({}, CHAT, "1") != session_key({}, other, "1")
+
+
+def test_conversation_key_holds_nothing_of_its_contents() -> None:
+    """It may be logged."""
+    key = session_key({}, {"messages": [{"role": "user", "content": "my secret"}]}, "1")
+
+    assert "secret" not in key
+
+
+@pytest.mark.parametrize("messages", [[], [1], [{"role": "system", "content": "s"}], "text", None])
+def test_conversation_without_a_user_is_none(messages: object) -> None:
+    """Then the request's own id decides."""
+    assert "request:r" == session_key({}, {"messages": messages}, "r")
+
+
+PARTS = ("tenant", "weights_root", "adapter_root", "client_salt")
+
+
+def test_cache_salt_separates_every_part() -> None:
+    """Tenant, weights, adapter, the client's own salt; and parts do not run together."""
+    plain = dict.fromkeys(PARTS, "x")
+    salts = {cache_salt(**plain)} | {cache_salt(**{**plain, part: "y"}) for part in PARTS}
+    shifted = cache_salt(tenant="xx", weights_root="", adapter_root="x", client_salt="x")
+
+    assert 5 == len(salts)
+    assert shifted not in salts
