@@ -99,7 +99,7 @@ def _scene(keys: Keys, rollout: Rollout, parts: list[Update], roster: tuple[str,
 
 
 def _entries(keys: Keys, rollout: Rollout, found: Mapping[str, KeyValue]) -> tuple[Entry, ...]:
+    """Return the decisions up to the rollout's own last; the history may be ahead of it."""
     archive = keys.archive(rollout.service, rollout.id)
-    return tuple(
-        decode(found[key].value, Entry, key=key) for key in sorted(found) if key != archive
-    )
+    decided = (decode(found[key].value, Entry, key=key) for key in sorted(found) if key != archive)
+    return tuple(entry for entry in decided if entry.seq <= rollout.seq)

@@ -174,3 +174,29 @@ def test_completion_knows_verbs_and_options(words: str, index: str, found: set[s
     command_line = [sys.executable, "-m", "vctl_cli"]
     result = subprocess.run(command_line, env=env, capture_output=True, text=True, check=True)
     assert found == set(result.stdout.split())
+
+
+def test_completion_scripts_are_printed_and_an_unknown_shell_is_2():
+    said = Vctl()("completion", "zsh")
+    assert said.code == 0
+    assert "#compdef vctl" in said.out
+    refused = Vctl()("completion", "tcsh")
+    assert (refused.code, refused.out) == (2, "")
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in refused.err
+
+
+def test_agent_run_becomes_the_agent():
+    command_line = [
+        sys.executable,
+        "-m",
+        "vctl_cli",
+        "agent",
+        "run",
+        "--fleet",
+        "x",
+        "--",
+        "--nope",
+    ]
+    result = subprocess.run(command_line, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "vctl-agent: unrecognized arguments: --nope" in result.stderr

@@ -185,15 +185,19 @@ TOLD: dict[Callable[[Story], None], list[str]] = {
         "converged: converged (2/3) on release 1; unconfirmed: c",
     ],
     rollback_after_the_end: [
-        "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
-        " release 2 is revoked",
+        (
+            "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
+            " release 2 is revoked"
+        ),
         "rolling_back: 3 of 3 nodes report the route: release 2 may be unloaded",
         "rolled_back: rolled back (3/3) on release 1",
     ],
     rollback_to_what_is_not_loaded: [
         "rolling_back: rollback to release 1 asked: it is loaded first; 3 serves on",
-        "rolling_back: release 1 is ready on 3 of 3 nodes: traffic returns to release 1;"
-        " release 3 is revoked",
+        (
+            "rolling_back: release 1 is ready on 3 of 3 nodes: traffic returns to release 1;"
+            " release 3 is revoked"
+        ),
         "rolling_back: 3 of 3 nodes report the route: release 3 may be unloaded",
         "rolled_back: rolled back (3/3) on release 1",
     ],
@@ -201,25 +205,33 @@ TOLD: dict[Callable[[Story], None], list[str]] = {
         "rolling_back: rollback to release 1 asked: it is loaded first; 3 serves on",
         "paused: release 1 cannot be made ready on a",
         "rolling_back: resumed: rolling_back",
-        "rolling_back: release 1 is ready on 3 of 3 nodes: traffic returns to release 1;"
-        " release 3 is revoked",
+        (
+            "rolling_back: release 1 is ready on 3 of 3 nodes: traffic returns to release 1;"
+            " release 3 is revoked"
+        ),
         "rolling_back: 3 of 3 nodes report the route: release 3 may be unloaded",
         "rolled_back: rolled back (3/3) on release 1",
     ],
     rollback_with_a_deaf_node: [
-        "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
-        " release 2 is revoked",
+        (
+            "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
+            " release 2 is revoked"
+        ),
         "rolled_back: rolled back (2/3) on release 1; unconfirmed: c",
     ],
     rollback_with_nobody_there: [
-        "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
-        " release 2 is revoked",
+        (
+            "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
+            " release 2 is revoked"
+        ),
         "rolled_back: rolled back (0/0) on release 1; unconfirmed: an empty roster",
     ],
     planned_rollback: [
         "preparing: release 1 is prepared on 3 nodes",
-        "rolling_back: release 1 is ready on 3 of 3 nodes: traffic returns to release 1;"
-        " release 2 is revoked",
+        (
+            "rolling_back: release 1 is ready on 3 of 3 nodes: traffic returns to release 1;"
+            " release 2 is revoked"
+        ),
         "rolling_back: 3 of 3 nodes report the route: release 2 may be unloaded",
         "rolled_back: rolled back (3/3) on release 1",
     ],

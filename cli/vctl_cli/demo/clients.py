@@ -16,7 +16,7 @@ from vctl_cli.demo.oracle import PROMPTS
 from vctl_cli.demo.tally import MAX_TOKENS, Answer, Said
 
 PER_NODE = 2
-PAUSE_S = 0.04
+PAUSE_S = 0.1
 """Between two questions of a client, so that a small machine is busy and not choked."""
 
 TIMEOUT_S = 20.0

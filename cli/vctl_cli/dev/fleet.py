@@ -5,11 +5,11 @@ engine alive, its gateway heard. A program that is started again is started as i
 """
 
 import fcntl
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGKILL
 from typing import IO, Self
 
 from vctl_cli.dev.layout import Layout, Options, clean
@@ -30,6 +30,13 @@ LOOK_EVERY_S = 0.1
 PARTS = ("engine", "gateway", "agent")
 
 Say = Callable[[str], None]
+
+
+def end_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end the program as Ctrl-C does; what nohup ignores stays ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 class DevFleet:
@@ -61,6 +68,7 @@ class DevFleet:
         self._ports = Ports(self.options.base_port)
         self._programs: dict[str, Program] = {}
         self._told: set[str] = set()
+        self._earlier: set[str] = set()  # boot ids of agents that are no longer ours
         self._lock: IO[str] | None = None
         self._layout: Layout | None = None
 
@@ -118,6 +126,8 @@ class DevFleet:
         for node in self.nodes:
             self._start(layout.engine(node))
             self._start(layout.gateway(node))
+        self._note_earlier_agents()
+        for node in self.nodes:
             self._start(layout.agent(node, self._allowed))
 
     def wait_ready(self, *, within_s: float = READY_WITHIN_S) -> None:
@@ -200,7 +210,7 @@ class DevFleet:
             self._say("killing what still runs")
         finally:
             for program in self._programs.values():
-                program.signal(SIGKILL)
+                program.signal(signal.SIGKILL)
             ended(self._programs.values(), within_s=END_WITHIN_S)
             self._ports.close()
             self._leave_folder()
@@ -217,9 +227,21 @@ class DevFleet:
 
     def _ready_nodes(self) -> set[str]:
         with suppress(StoreError):
-            present = self.read().present()
-            return {n for n, report in present.items() if report.incarnation and report.gateway_ok}
+            present = self.read().present().items()
+            new = [(node, said) for node, said in present if said.boot_id not in self._earlier]
+            return {node for node, said in new if said.incarnation and said.gateway_ok}
         return set()
+
+    def _note_earlier_agents(self) -> None:
+        """Remember whose word still stands in etcd: a killed agent's lease lives on for a while."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < deadline:
+            self.check()
+            with suppress(StoreError):
+                self._earlier |= {record.boot_id for record in self.read().records.values()}
+                return
+            time.sleep(LOOK_EVERY_S)
+        raise VctlError("etcd does not answer", hint=self.program("", "etcd").log_tail())
 
     def _late(self, missing: Sequence[str]) -> VctlError:
         names = ", ".join(missing)

@@ -72,7 +72,7 @@ class Program:
         except OSError as cause:
             raise VctlError(f"{self.name} cannot be started: {cause}") from cause
         if self._niceness:
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, self._niceness)
+            _stand_back(self._process.pid, self._niceness)
         self._is_wanted = True
 
     @property
@@ -121,6 +121,13 @@ class Program:
         except OSError:
             lines = []
         return "\n  ".join([f"its log, {self.log}, ends:", *lines])
+
+
+def _stand_back(pid: int, niceness: int) -> None:
+    """Lower a process's priority, and its session's: Linux may weigh sessions (sched(7))."""
+    os.setpriority(os.PRIO_PROCESS, pid, niceness)
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
 
 
 def ended(programs: Iterable[Program], *, within_s: float) -> bool:

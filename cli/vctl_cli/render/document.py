@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from vctl_cli.options import Output
 from vctl_cli.session import Session
 
@@ -21,6 +19,8 @@ def show(session: Session, view: Any, *, kind: str, table: str | Callable[[], st
     if session.output is Output.TABLE:
         session.screen.data(table if isinstance(table, str) else table())
         return
+    import msgspec  # noqa: PLC0415  a table needs none of it
+
     content = document(view, kind=kind)
     if session.output is Output.JSON:
         formatted = msgspec.json.format(msgspec.json.encode(content), indent=2)
@@ -33,10 +33,14 @@ def show(session: Session, view: Any, *, kind: str, table: str | Callable[[], st
 
 def line(view: Any, *, kind: str) -> str:
     """Return *view* as JSON on one line."""
+    import msgspec  # noqa: PLC0415
+
     return msgspec.json.encode(document(view, kind=kind)).decode()
 
 
 def document(view: Any, *, kind: str) -> dict[str, Any]:
     """Return *view* as plain values, its kind first."""
+    import msgspec  # noqa: PLC0415
+
     content: dict[str, Any] = msgspec.to_builtins(view)
     return {"kind": kind, **content}
