@@ -52,8 +52,14 @@ async def watch(
     return _ended(session, last.rollout, asked_back)
 
 
+def _is_drawn(session: Session) -> bool:
+    """Whether a person sees a picture, which says what else would have to be told."""
+    is_table = session.output is Output.TABLE
+    return is_table and session.screen.is_terminal and not session.shared.quiet
+
+
 def _view(session: Session) -> View:
-    if session.output is Output.TABLE and session.screen.is_terminal and not session.shared.quiet:
+    if _is_drawn(session):
         from vctl_cli.render.live import LiveView  # noqa: PLC0415  rich's live view costs time
 
         return LiveView(session.screen)
@@ -116,7 +122,7 @@ async def finish(
             say(f"nothing to do: rollout {rollout.id} already {rollout.sentence}")
         case Attach():
             say(f"rollout {rollout.id} already does this ({rollout.phase})")
-        case Begin() | Continue():
+        case Begin() | Continue() if not (is_watched and _is_drawn(session)):
             say(f"rollout {rollout.id} of {rollout.service}: {rollout.sentence}")
     if is_watched:
         follow = Follow(rollout.service, rollout.id)

@@ -124,7 +124,7 @@ def _acknowledged_before_unload(before: Written, after: Written, seen: Seen) -> 
 
 
 def _acknowledged_before_settling(before: Written, after: Written, seen: Seen) -> list[str]:
-    """I3: a candidate takes over once every counted node reported it; a first release may sooner."""
+    """I3: a candidate takes over once every counted node reported it; a first one may sooner."""
     then, now = before.rollout, after.rollout
     if then is None or now is None or then.id != now.id or then.phase is not P.SHIFTING:
         return []

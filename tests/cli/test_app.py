@@ -199,4 +199,4 @@ def test_agent_run_becomes_the_agent():
     ]
     result = subprocess.run(command_line, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (2, "")
-    assert "vctl-agent: unrecognized arguments: --nope" in result.stderr
+    assert "vctl-agent: unknown argument --nope" in result.stderr

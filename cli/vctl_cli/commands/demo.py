@@ -58,21 +58,21 @@ def tell(session: Session, folder: Path, *, nodes: int) -> Figures:
 
 
 def text(figures: Figures) -> str:
-    """Return the table of the last step."""
+    """Return the table of the last step, for 80 columns."""
     counted = figures.count
-    served = ", ".join(f"release {n}: {k}" for n, k in counted.by_release.items())
     rows = [
-        ("requests", f"{counted.requests}", served),
-        ("errors", f"{counted.errors}", ""),
-        ("answers from a wrong release", f"{counted.wrong_release}", ""),
-        ("answers from a stale cache", f"{counted.stale_cache}",
-         f"{counted.cached_tokens} prompt tokens came from prefix caches"),
-        ("rollout start to converged", f"{figures.rollout_ms:.0f} ms", ""),
-        ("rollback --now to the last node switched", f"{figures.rollback_ms:.0f} ms",
-         f"all nodes confirmed after {figures.rollback_command_ms:.0f} ms"),
-    ]  # fmt: skip
+        ("requests", f"{counted.requests}"),
+        *((f"  answered by release {n}", f"{k}") for n, k in counted.by_release.items()),
+        ("errors", f"{counted.errors}"),
+        ("answers from a wrong release", f"{counted.wrong_release}"),
+        ("answers from a stale cache", f"{counted.stale_cache}"),
+        ("  prompt tokens that came from caches", f"{counted.cached_tokens}"),
+        ("rollout start to converged", f"{figures.rollout_ms:.0f} ms"),
+        ("rollback --now to the last node switched", f"{figures.rollback_ms:.0f} ms"),
+        ("  to all nodes confirmed", f"{figures.rollback_command_ms:.0f} ms"),
+    ]
     lines = [f"\n5. what {figures.nodes} nodes and their clients saw in {figures.seconds:.0f} s"]
-    lines += [f"   {name:<42}{value:>9}   {more}".rstrip() for name, value, more in rows]
+    lines += [f"   {name:<42}{value:>9}" for name, value in rows]
     lines += [f"   not right: {example}" for example in counted.examples]
     lines += [f"   unexpected: {surprise}" for surprise in figures.surprises]
     return "\n".join(lines)

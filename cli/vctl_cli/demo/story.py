@@ -1,5 +1,6 @@
 """The five steps, each with a real `vctl` as a process of its own."""
 
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -168,7 +169,7 @@ class Story:
 
     def _vctl(self, *arguments: str, expected: int = 0) -> None:
         """Run vctl as a user would, its output shown."""
-        self._say(f"$ vctl {' '.join(arguments)}")
+        self._say(f"$ vctl {shlex.join(arguments)}")
         env = clean(self._env) | self._fleet.environment | {"VCTL_SERVICE": SERVICE}
         command = [command_of("vctl"), *arguments]
         code = subprocess.run(  # noqa: S603  our own program

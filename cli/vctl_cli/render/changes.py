@@ -63,8 +63,10 @@ class Changes:
         target = scene.rollout.back_to or scene.rollout.to_release
         groups: dict[Said, list[str]] = {}
         for node in scene.nodes:
-            said = _said(node, target)
-            if said and said != self._nodes.get(node.node, Said(target, "absent")):
+            if node.phase == HANDING_OVER:
+                continue  # a gateway confirms after each change: *ready* is told once it is over
+            said = word(node, target)
+            if said != self._nodes.get(node.node, Said(target, "absent")):
                 self._nodes[node.node] = said
                 groups.setdefault(said, []).append(node.node)
         return [
@@ -81,15 +83,9 @@ class Said(NamedTuple):
     text: str = ""
 
 
-def _said(node: NodeStatus, target: int) -> Said | None:
-    """Return what a node says of *target*; None while its gateway has yet to confirm it.
-
-    A gateway confirms after each change of what it may serve, so that wait is passed over: the
-    node's line is *ready* once it is over.
-    """
-    if node.phase == HANDING_OVER:
-        return None
-    if not node.is_present or node.phase in {STARTING, NO_ENGINE}:
+def word(node: NodeStatus, target: int) -> Said:
+    """Return what a node says of release *target*, or why it can say nothing."""
+    if not node.is_present or node.phase in {STARTING, NO_ENGINE, HANDING_OVER}:
         return Said(target, node.phase, node.reason)
     found = [r for r in node.releases if r.release == target]
     return Said(target, found[0].phase, found[0].reason) if found else Said(target, "absent")

@@ -4,18 +4,18 @@ It fits 80 columns and says the same without colour: colour only repeats what th
 are grouped by phase, the worst first, so that thousands fit.
 """
 
-from collections.abc import Iterable
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from vctl_cli.follow import Scene
+from vctl_cli.render.changes import Said, word
 from vctl_cli.render.screen import Screen
 from vctl_plans.rollout import listed
 from vctl_plans.route import FULL_WEIGHT
-from vctl_plans.status import NodeStatus
 
 SHOWN_DECISIONS = 5
 BAR_CELLS = 20
@@ -58,7 +58,7 @@ class LiveView(Picture):
 
 def picture(scene: Scene) -> RenderableType:
     """Return the whole picture of one scene."""
-    return Group(_head(scene), *_nodes(scene.nodes), Text(), *_decisions(scene))
+    return Group(_head(scene), _nodes(scene), Text(), _decisions(scene))
 
 
 def _head(scene: Scene) -> Text:
@@ -79,19 +79,34 @@ def _bar(percent: float) -> str:
     return "[" + "#" * filled + "." * (BAR_CELLS - filled) + "]"
 
 
-def _nodes(nodes: Iterable[NodeStatus]) -> list[Text]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for node in nodes:
-        groups.setdefault((node.phase, node.reason), []).append(node.node)
-    ordered = sorted(groups.items(), key=lambda item: (item[0][0] == "ready", item[0]))
-    return [_group(phase, reason, tuple(names)) for (phase, reason), names in ordered]
+def _nodes(scene: Scene) -> Table:
+    """Return a line for each phase that nodes are in, ready ones last."""
+    target = scene.rollout.back_to or scene.rollout.to_release
+    groups: dict[Said, list[str]] = {}
+    for node in scene.nodes:
+        groups.setdefault(word(node, target), []).append(node.node)
+    grid = _grid(columns=3)
+    for said in sorted(groups, key=lambda said: (said.phase == "ready", said)):
+        names = listed(tuple(groups[said]))
+        what = f"{len(groups[said])} {said.phase}"
+        style = _STYLES.get(said.phase, _BUSY)
+        grid.add_row(
+            "nodes  ", Text(what, style=style), f"{names}{': ' * bool(said.text)}{said.text}"
+        )
+    return grid
 
 
-def _group(phase: str, reason: str, names: tuple[str, ...]) -> Text:
-    line = Text("nodes    ")
-    line.append(f"{len(names):>4} {phase:<11}", style=_STYLES.get(phase, _BUSY))
-    return line.append(f" {listed(names)}{': ' + reason if reason else ''}")
+def _decisions(scene: Scene) -> Table:
+    grid = _grid(columns=2)
+    for entry in scene.entries[-SHOWN_DECISIONS:]:
+        grid.add_row("", entry.sentence)
+    return grid
 
 
-def _decisions(scene: Scene) -> list[Text]:
-    return [Text(f"  {entry.sentence}") for entry in scene.entries[-SHOWN_DECISIONS:]]
+def _grid(*, columns: int) -> Table:
+    """Return columns without a frame, of which the last takes as many lines as it needs."""
+    grid = Table.grid(padding=(0, 2))
+    for n in range(columns):
+        is_last = n == columns - 1
+        grid.add_column(no_wrap=not is_last, overflow="fold" if is_last else "ellipsis")
+    return grid
