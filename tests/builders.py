@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from vctl_plans.codec import encode
-from vctl_plans.gate import attempt
 from vctl_plans.machine import State
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
@@ -127,14 +126,14 @@ def a_report(
         route_revision: The route that its gateway acts on.
         phases: Of releases, as in ``r2=NodePhase.READY``.
     """
-    seen = attempt(rollout) if rollout else ""
+    seen = rollout.attempt if rollout else ""
     return NodeReport(
         node=node,
         boot_id=f"boot-{node}",
         incarnation="engine-1",
         releases=tuple(
             ReleaseReport(
-                service=SERVICE, number=int(name[1:]), digest="", phase=phase, rollout=seen
+                service=SERVICE, number=int(name[1:]), digest="", phase=phase, attempt=seen
             )
             for name, phase in phases.items()
         ),

@@ -17,7 +17,7 @@ import structlog
 
 from vctl_agent.crashpoints import Crashpoints
 from vctl_plans.codec import SCHEMA, decode
-from vctl_plans.errors import Conflict, NotFound, VctlError
+from vctl_plans.errors import Conflict, InvariantError, NotFound, VctlError
 from vctl_plans.events import Event, Observed, TakenOver
 from vctl_plans.keys import Keys
 from vctl_plans.machine import Decision, State, step
@@ -116,6 +116,8 @@ class Conductor:
             except Conflict:
                 _log.info("lost a race, looking again", service=service.name)
                 sleep_s = min(sleep_s, _RETRY_S)
+            except InvariantError:
+                raise
             except VctlError as cause:
                 _log.warning("not advanced", service=service.name, cause=cause.message)
                 sleep_s = min(sleep_s, _RETRY_S)

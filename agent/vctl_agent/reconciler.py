@@ -39,9 +39,9 @@ Key = tuple[str, int]
 
 
 class _Tried(msgspec.Struct, frozen=True):
-    """A try that failed, within one rollout."""
+    """Tries that failed, within one attempt (`Rollout.attempt`)."""
 
-    rollout: str
+    attempt: str
     reason: str
     is_permanent: bool
     phase: NodePhase
@@ -169,7 +169,7 @@ class Reconciler:
             in_flight=None if in_flight is None else in_flight.get(key, 0),
             draining_s=self._draining_s(key, may_unload=may_unload),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
-            failure=self._failure(key, rollout.id if rollout else ""),
+            failure=self._failure(key, _attempt(service)),
         )
 
     def _is_resident(self, release: Release, engine: Description | None) -> bool:
@@ -190,9 +190,9 @@ class Reconciler:
             return 0.0
         return self._clock() - self._drain_began.setdefault(key, self._clock())
 
-    def _failure(self, key: Key, rollout: str) -> Failure | None:
+    def _failure(self, key: Key, attempt: str) -> Failure | None:
         tried = self._tried.get(key)
-        if not tried or tried.rollout != rollout:
+        if not tried or tried.attempt != attempt:
             return None
         left_s = tried.retry_at - self._clock()
         return Failure(tried.phase, tried.reason, tried.is_permanent, max(0.0, left_s))
@@ -210,13 +210,12 @@ class Reconciler:
         if verdict.action is not Action.STAGE and not engine:
             return Verdict(NodePhase.FAILED, reason=self._engine.problem)
         self._doing[key] = verdict.phase
-        rollout = service.rollout.id if service.rollout else ""
-        task = asyncio.create_task(self._do(verdict.action, release, rollout))
+        task = asyncio.create_task(self._do(verdict.action, release, _attempt(service)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return verdict
 
-    async def _do(self, action: Action, release: Release, rollout: str) -> None:
+    async def _do(self, action: Action, release: Release, attempt: str) -> None:
         key = (release.service, release.number)
 
         def on_phase(phase: NodePhase) -> None:
@@ -227,19 +226,19 @@ class Reconciler:
             await self._executor.perform(action, release, on_phase)
             self._tried.pop(key, None)
         except VctlError as error:
-            self._note(key, rollout, action, error)
+            self._note(key, attempt, action, error)
         finally:
             self._doing.pop(key, None)
             self.wake()
 
-    def _note(self, key: Key, rollout: str, action: Action, error: VctlError) -> None:
+    def _note(self, key: Key, attempt: str, action: Action, error: VctlError) -> None:
         before = self._tried.get(key)
-        attempts = 1 + (before.attempts if before and before.rollout == rollout else 0)
+        attempts = 1 + (before.attempts if before and before.attempt == attempt else 0)
         final = is_permanent(error)
         wait_s = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LONGEST_RETRY_S)
         is_probe = action is Action.PROBE and final
         self._tried[key] = _Tried(
-            rollout=rollout,
+            attempt=attempt,
             reason=error.message,
             is_permanent=final,
             phase=NodePhase.QUARANTINED if is_probe else NodePhase.FAILED,
@@ -285,7 +284,7 @@ class Reconciler:
                     number=release.number,
                     digest=release.digest,
                     phase=verdict.phase,
-                    rollout=service.rollout.id if service.rollout else "",
+                    attempt=_attempt(service),
                     reason=verdict.reason,
                     is_permanent=verdict.is_permanent,
                 )
@@ -298,3 +297,7 @@ class Reconciler:
         if report != self._report:
             self._report = report
             self._on_report(report)
+
+
+def _attempt(service: Service) -> str:
+    return service.rollout.attempt if service.rollout else ""

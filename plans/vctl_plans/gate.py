@@ -36,13 +36,13 @@ def readiness(
     of the release fails, with the release on its unload list; (2) a node that holds it ready begins
     to unload it; (3) a new rollout of the same release starts; (4) the node's last report still
     says ready; (5) traffic moves to a node that is unloading. The same within one rollout, when a
-    rollback returns to a release that it had begun to unload: hence `attempt`.
+    rollback returns to a release that it had begun to unload: hence `Rollout.attempt`.
     """
     done, missing, refused = [], [], []
     for node in roster:
         report = reports.get(node)
         release = report.release(rollout.service, number) if report else None
-        if release and release.rollout != attempt(rollout):
+        if release and release.attempt != rollout.attempt:
             release = None
         if release and release.phase is NodePhase.READY and report and report.gateway_ok:
             done.append(node)
@@ -51,14 +51,6 @@ def readiness(
         else:
             missing.append(node)
     return Tally(tuple(done), tuple(missing), tuple(refused))
-
-
-def attempt(rollout: Rollout) -> str:
-    """Return what a node's word on a release carries: the operator's last request in the rollout.
-
-    A start's is the rollout's own id; a rollback that is asked within it brings a new one.
-    """
-    return rollout.request or rollout.id
 
 
 def acknowledgement(

@@ -29,7 +29,7 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     number: int
     digest: str
     phase: NodePhase
-    rollout: str = ""  # the service's rollout that the agent has seen; a failure is final within it
+    attempt: str = ""  # `Rollout.attempt` as the agent has seen it; a failure is final within it
     reason: str = ""
     is_permanent: bool = False  # trying again cannot help
 

@@ -50,6 +50,19 @@ class Rollout(Value, frozen=True, kw_only=True):
     by: Actor = Actor()
     reason: str = ""
 
+    @property
+    def attempt(self) -> str:
+        """The operator's last request in the rollout: what a node's word on a release carries.
+
+        A start's is the rollout's own id; a rollback that is asked within it brings a new one.
+        """
+        return self.request or self.id
+
+    @property
+    def is_going_back(self) -> bool:
+        """Whether it rolls back, or waits for a person while it does."""
+        return RolloutPhase.ROLLING_BACK in {self.phase, self.resume_phase}
+
 
 class Roster(Value, frozen=True, kw_only=True):
     """The nodes that a rollout counts, frozen when it starts; immutable, read once."""
@@ -94,8 +107,7 @@ def wanted(route: Route | None, rollout: Rollout | None) -> frozenset[int]:
     """Return the releases that every node of the fleet should hold ready."""
     numbers = set(route.serving) | set(route.instant) if route else set()
     if rollout and not rollout.phase.is_terminal:
-        goes_back = rollout.phase is RolloutPhase.ROLLING_BACK
-        numbers.add(rollout.back_to if goes_back else rollout.to_release)
+        numbers.add(rollout.back_to if rollout.is_going_back else rollout.to_release)
     return frozenset(numbers - {0})
 
 

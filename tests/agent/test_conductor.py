@@ -67,7 +67,7 @@ class Stage:
     async def report(self, node: str, *, boot_id: str = "") -> None:
         """Have *node* say that it holds release 1 ready and acts on the newest route."""
         release = ReleaseReport(
-            service=SERVICE, number=1, digest="d", phase=NodePhase.READY, rollout="r1"
+            service=SERVICE, number=1, digest="d", phase=NodePhase.READY, attempt="r1"
         )
         report = NodeReport(
             node=node,

@@ -72,7 +72,7 @@ async def test_failure_is_forgotten_with_the_next_rollout(node: Node, tmp_path: 
 
     said = node.reports[-1].release(SERVICE, 1)
     assert said is not None
-    assert said.rollout == "again"
+    assert said.attempt == "again"
 
 
 async def test_temporary_failure_is_tried_again_after_a_wait(node: Node, tmp_path: Path) -> None:

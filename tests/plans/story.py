@@ -13,7 +13,6 @@ from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish
 from vctl_plans import invariants, operate
 from vctl_plans.codec import decode, encode
 from vctl_plans.events import AbortAsked, Event, Observed, ResumeAsked, TakenOver
-from vctl_plans.gate import attempt
 from vctl_plans.invariants import Seen
 from vctl_plans.machine import Decision, State, step
 from vctl_plans.node import NodeReport, ReleaseReport
@@ -230,7 +229,7 @@ class Story:
             number=number,
             digest="",
             phase=phase,
-            rollout=attempt(self.rollout),
+            attempt=self.rollout.attempt,
             reason=reason,
             is_permanent=bool(reason),
         )

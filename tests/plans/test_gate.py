@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.builders import NODES, SERVICE, a_report, a_rollout
-from vctl_plans.gate import absence, acknowledgement, attempt, readiness, residents
+from vctl_plans.gate import absence, acknowledgement, readiness, residents
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase as N
 
@@ -38,7 +38,7 @@ def test_readiness_of_another_attempt_does_not_count() -> None:
     """Neither an earlier rollout's, nor this one's from before a rollback was asked."""
     asked = msgspec.structs.replace(ROLLOUT, request="q9")
 
-    assert ("r2", "q9") == (attempt(ROLLOUT), attempt(asked))
+    assert ("r2", "q9") == (ROLLOUT.attempt, asked.attempt)
     assert ("a",) == readiness(("a",), {"a": ready("a")}, rollout=asked, number=2).missing
 
 

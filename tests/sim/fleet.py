@@ -10,7 +10,6 @@ import msgspec
 
 from tests.builders import SERVICE
 from tests.sim.world import Broken, World
-from vctl_plans.gate import attempt
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Failure, Verdict, assess
 from vctl_plans.phase import NodePhase
@@ -121,7 +120,7 @@ class Node:
             in_flight=self.in_flight.get(number, 0),
             draining_s=self.world.now - self.draining.get(number, self.world.now),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
-            failure=failure if rollout and seen == attempt(rollout) else None,
+            failure=failure if rollout and seen == rollout.attempt else None,
         )
 
     def _do(self, number: int, action: Action, random: Random) -> None:
@@ -141,7 +140,7 @@ class Node:
     def _fail(self, number: int, phase: NodePhase, reason: str) -> None:
         rollout = self.view.rollout
         failure = Failure(phase, reason, is_permanent=True)
-        self.failures[number] = (attempt(rollout) if rollout else "", failure)
+        self.failures[number] = (rollout.attempt if rollout else "", failure)
 
     def _unload(self, number: int) -> None:
         """Unload, unless that breaks what must hold: a counted node never drops what is served."""
@@ -156,7 +155,7 @@ class Node:
     def publish(self) -> None:
         """Put the report of what is so now."""
         rollout = self.view.rollout
-        seen = attempt(rollout) if rollout else ""
+        seen = rollout.attempt if rollout else ""
         lines = [(n, assess(self._facts(n))) for n in self._of_interest()]
         self.world.reports[self.name] = NodeReport(
             node=self.name,
@@ -176,7 +175,7 @@ def _line(number: int, verdict: Verdict, seen: str) -> ReleaseReport:
         number=number,
         digest="",
         phase=verdict.phase,
-        rollout=seen,
+        attempt=seen,
         reason=verdict.reason,
         is_permanent=verdict.is_permanent,
     )

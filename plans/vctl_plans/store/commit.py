@@ -29,9 +29,11 @@ def begin_txn(keys: Keys, service: Service, begin: Begin) -> Txn:
     write: list[Operation] = [
         Put(keys.plan(begin.plan.digest), encode(begin.plan)),
         Put(keys.roster(begin.roster.digest), encode(begin.roster)),
-        Put(keys.rollout(name), encode(begin.rollout, over=service.rollout_bytes)),
+        Put(keys.rollout(name), encode(begin.rollout)),
         _entry(keys, begin.rollout),
     ]
+    if begin.replaced and begin.replaced != service.rollout:
+        write.append(_entry(keys, begin.replaced))  # it was superseded: its last decision
     if service.spec is None:
         write.append(Put(keys.spec(name), encode(ServiceSpec(service=name, by=begin.rollout.by))))
         compare.append(ModRevisionIs(keys.spec(name), 0))
