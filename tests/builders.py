@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from vctl_plans.codec import encode
-from vctl_plans.machine import State
+from vctl_plans.decision import State
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
 from vctl_plans.plan import Plan

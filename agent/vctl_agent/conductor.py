@@ -17,10 +17,11 @@ import structlog
 
 from vctl_agent.crashpoints import Crashpoints
 from vctl_plans.codec import SCHEMA, decode
+from vctl_plans.decision import Decision, State
 from vctl_plans.errors import Conflict, InvariantError, NotFound, VctlError
 from vctl_plans.events import Event, Observed, TakenOver
 from vctl_plans.keys import Keys
-from vctl_plans.machine import Decision, State, step
+from vctl_plans.machine import step
 from vctl_plans.operate import Continue
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Progress, Rollout, Roster

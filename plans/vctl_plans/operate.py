@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from vctl_plans.decision import State
 from vctl_plans.errors import PlanError, TransitionError, VctlError
 from vctl_plans.events import AbortAsked, ResumeAsked, RollbackAsked, SupersedeAsked
-from vctl_plans.machine import State, step
+from vctl_plans.machine import step
 from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content

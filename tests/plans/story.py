@@ -12,9 +12,10 @@ import msgspec
 from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish
 from vctl_plans import invariants, operate
 from vctl_plans.codec import decode, encode
+from vctl_plans.decision import Decision, State
 from vctl_plans.events import AbortAsked, Event, Observed, ResumeAsked, TakenOver
 from vctl_plans.invariants import Seen
-from vctl_plans.machine import Decision, State, step
+from vctl_plans.machine import step
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
 from vctl_plans.phase import Component, NodePhase, RolloutPhase

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.builders import NODES, SERVICE, a_plan, a_report, a_route, a_state
+from vctl_plans.decision import NOBODY, State
 from vctl_plans.errors import InvariantError, TransitionError, VctlError
 from vctl_plans.events import (
     EVENTS,
@@ -18,7 +19,7 @@ from vctl_plans.events import (
     SupersedeAsked,
     TakenOver,
 )
-from vctl_plans.machine import MAX_TAKEOVERS, NOBODY, TABLE, State, step
+from vctl_plans.machine import MAX_TAKEOVERS, TABLE, step
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P

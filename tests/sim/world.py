@@ -8,8 +8,8 @@ import msgspec
 from tests.builders import SERVICE
 from vctl_plans import invariants
 from vctl_plans.codec import decode, encode
+from vctl_plans.decision import State
 from vctl_plans.invariants import Seen, Written
-from vctl_plans.machine import State
 from vctl_plans.node import NodeReport
 from vctl_plans.operate import Begin, Continue
 from vctl_plans.plan import Plan

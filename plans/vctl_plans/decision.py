@@ -1,0 +1,149 @@
+"""A decision on a rollout, and the turns that more than one phase takes.
+
+A `Decision` is the next state with a sentence; what moves a phase stands in `machine.TABLE`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from vctl_plans.events import Observed
+from vctl_plans.gate import Tally, absence, acknowledgement, residents
+from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.plan import Plan
+from vctl_plans.rollout import NAMED, Rollout, advanced, listed, wanted
+from vctl_plans.route import Route
+
+NOBODY = "an empty roster"
+"""Stands for the nodes where there are none, so that nothing passes for confirmed by nobody."""
+
+
+class State(msgspec.Struct, frozen=True):
+    """All that a decision stands on, beside the event."""
+
+    plan: Plan
+    rollout: Rollout
+    route: Route
+    route_revision: int  # at which `route` was written; 0: not yet
+    roster: tuple[str, ...]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The next state; what of it differs from the state before is written at once, or never."""
+
+    state: State
+    sentence: str = ""  # empty: nothing was decided
+    wake_s: float | None = None  # phase age at which to look again though nothing happens
+
+    @property
+    def rollout(self) -> Rollout:
+        """The rollout to write."""
+        return self.state.rollout
+
+
+def move(
+    state: State, phase: P, sentence: str, *, route: Route | None = None, **changes: Any
+) -> Decision:
+    """Return the decision that changes the phase and, with *route*, the traffic too."""
+    rollout = advanced(state.rollout, phase, sentence, **changes)
+    after = msgspec.structs.replace(state, rollout=rollout, route=route or state.route)
+    return Decision(after, sentence)
+
+
+def stay(state: State, *, until_s: float | None) -> Decision:
+    """Return the decision to wait, and to look again at phase age *until_s*."""
+    return Decision(state, wake_s=until_s)
+
+
+def count(tally: Tally) -> str:
+    """Return how many of the roster have done it, in words."""
+    return f"{len(tally.done)} of {tally.size} nodes"
+
+
+def acknowledged(state: State, event: Observed) -> Tally:
+    """Return which nodes act on the route as it is."""
+    return acknowledgement(
+        state.roster,
+        event.reports,
+        service=state.rollout.service,
+        revision=state.route_revision,
+    )
+
+
+def pause(state: State, why: str, nodes: tuple[str, ...]) -> Decision:
+    """Wait for a person; *nodes* are those that are in the way."""
+    phase = state.rollout.phase.value
+    return move(state, P.PAUSED, why, resume_phase=phase, unconfirmed=nodes[:NAMED])
+
+
+def named(nodes: tuple[str, ...]) -> str:
+    """Return the nodes' names; never nothing."""
+    return listed(nodes) or NOBODY
+
+
+def fail(state: State, why: str, **changes: Any) -> Decision:
+    """End a rollout that moved nothing; nodes may unload what it made them load."""
+    return move(state, P.FAILED, f"{why}; no traffic moved", unload=dropped(state), **changes)
+
+
+def dropped(state: State) -> tuple[int, ...]:
+    """Return what nodes may unload once a rollout that moved nothing is given up.
+
+    What an earlier rollout left to be unloaded is handed on, else it would stay for ever.
+    """
+    rollout = state.rollout
+    brought = {rollout.to_release, rollout.back_to, *rollout.unload} - {0}
+    return tuple(sorted(brought - wanted(state.route, None)))
+
+
+def clear(state: State, event: Observed, now_s: float, *, end: P, word: str) -> Decision:
+    """Wait for the route, name what may be unloaded, wait until it is, and end.
+
+    A node that never reports the route does not keep the rollout open, which would keep every
+    later one from starting: at the deadline it is named as unconfirmed, and nothing is unloaded.
+    """
+    rollout = state.rollout
+    if not rollout.unload:
+        tally = acknowledged(state, event)
+        if not tally.is_complete and now_s < state.plan.converge_s:
+            return stay(state, until_s=state.plan.converge_s)
+        if not tally.is_complete:
+            return _end(state, tally, end=end, word=word)
+        surplus = _surplus(state, event)
+        if not surplus:
+            return _end(state, tally, end=end, word=word)
+        numbers = ", ".join(str(n) for n in surplus)
+        sentence = f"{count(tally)} report the route: release {numbers} may be unloaded"
+        return move(state, rollout.phase, sentence, unload=surplus)
+    gone = absence(
+        state.roster,
+        event.reports,
+        service=rollout.service,
+        numbers=frozenset(rollout.unload),
+    )
+    limit_s = state.plan.drain_s + state.plan.converge_s
+    if gone.is_complete or now_s >= limit_s:
+        return _end(state, gone, end=end, word=word)
+    return stay(state, until_s=limit_s)
+
+
+def _surplus(state: State, event: Observed) -> tuple[int, ...]:
+    """Return the releases that some node may hold and that nothing wants."""
+    held = {
+        number
+        for node in state.roster
+        if node in event.reports
+        for number in residents(event.reports[node], state.rollout.service)
+    }
+    keep = wanted(state.route, None)
+    brought = {state.rollout.to_release} if state.rollout.back_to else set()
+    return tuple(sorted((held | brought) - keep))
+
+
+def _end(state: State, tally: Tally, *, end: P, word: str) -> Decision:
+    missing = tally.missing if tally.size else (NOBODY,)
+    sentence = (
+        f"{word} ({len(tally.done)}/{tally.size}) on release {state.route.stable}"
+        f"{'; unconfirmed: ' + listed(missing) if missing else ''}"
+    )
+    return move(state, end, sentence, confirmed=len(tally.done), unconfirmed=missing[:NAMED])
