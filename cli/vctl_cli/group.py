@@ -24,6 +24,7 @@ class Verb(NamedTuple):
 
     target: str  # module:function, below vctl_cli.commands
     summary: str
+    passes_options: bool = False  # options that are not its own go to a program that it starts
 
 
 class Verbs(NamedTuple):
@@ -118,16 +119,18 @@ def _built(name: str, verb: Verb | Verbs) -> Any:
     if isinstance(verb, Verbs):
         return Group(name, verb)
     module, _, function = verb.target.partition(":")
-    return command(name, getattr(import_module(f"vctl_cli.commands.{module}"), function))
+    found = getattr(import_module(f"vctl_cli.commands.{module}"), function)
+    return command(name, found, passes_options=verb.passes_options)
 
 
 def _bare(name: str, verb: Verb | Verbs | None = None) -> TyperCommand:
     return TyperCommand(name, short_help=verb.summary if verb else None)
 
 
-def command(name: str, function: Any) -> Any:
+def command(name: str, function: Any, *, passes_options: bool = False) -> Any:
     """Return *function* as a command that takes the shared options too."""
     made = _typer_command(name, function)
+    made.context_settings["ignore_unknown_options"] = passes_options
     made.params.extend(params_of(shared))
     return made
 

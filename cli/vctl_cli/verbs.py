@@ -35,7 +35,13 @@ ROOT = Verbs(
         ),
         "agent": Verbs(
             "Run the node's agent.",
-            {"run": Verb("agent_run:run", "Start vctl-agent in this process's place.")},
+            {
+                "run": Verb(
+                    "agent_run:run",
+                    "Start vctl-agent in this process's place.",
+                    passes_options=True,
+                )
+            },
         ),
         "dev": Verbs(
             "A fleet on this machine.",

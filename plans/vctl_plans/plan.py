@@ -284,7 +284,7 @@ def require_built(document: AnyDocument) -> None:
     """
     refusals = [
         (isinstance(document, WeightedDocument | UserGroupDocument), "strategy",
-         "is not built yet; use full-switch or rollback"),
+         f"{document.__struct_config__.tag} is not built yet; use full-switch or rollback"),
         (document.consistency != "session", "consistency", "only session is built yet"),
         (document.allow_downtime, "allow_downtime", "is not built yet"),
         (document.gate != GateSpec(), "gate",

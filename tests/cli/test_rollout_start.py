@@ -239,7 +239,7 @@ def test_adapter_of_another_root_is_1(adapter: Path):
         (("--release", "7"), "release: release 7 of support does not exist; known: 1"),
         (("--release", "1", "--adapter", "x"), "both name what to bring in"),
         (("--strategy", "weigthed", "--release", "1"), "strategy: 'weigthed' is none of"),
-        (("--strategy", "weighted", "--release", "1"), "strategy: is not built yet"),
+        (("--strategy", "weighted", "--release", "1"), "strategy: weighted is not built yet"),
         (("--release", "1", "--soak", "soon"), "soak: "),
         (("--strategy", "rollback", "--to", "x"), "to: "),
         (("--adapter", "s3://ml/v2"), "only paths and file:// are built yet"),

@@ -20,8 +20,7 @@ def run(
 ) -> ExitCode:
     """Start vctl-agent in this process's place.
 
-    All arguments go to vctl-agent; put -- before those that begin with a dash:
-    vctl agent run -- --help
+    All other arguments go to vctl-agent; its own help is at vctl agent run -- --help
     """
     shared = session_of(ctx).shared
     given = [("--fleet", shared.fleet), ("--endpoints", shared.endpoints)]
