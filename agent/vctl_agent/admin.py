@@ -8,7 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 
 from vctl_agent.configuration import Address
 from vctl_plans.node import NodeReport
-from vctl_plans.phase import NodePhase
+
+_CLOSE_S = 1.0
+"""For answers under way when the agent ends."""
 
 
 class Metrics:
@@ -51,16 +53,6 @@ class Metrics:
         self._gateway.set(report.gateway_ok)
 
 
-def is_ready(report: NodeReport | None) -> bool:
-    """Whether the node does its part: engine and gateway answer, and nothing wanted has failed."""
-    return (
-        report is not None
-        and bool(report.incarnation)
-        and report.gateway_ok
-        and not any(r.phase in {NodePhase.FAILED, NodePhase.QUARANTINED} for r in report.releases)
-    )
-
-
 async def serve(
     address: Address,
     *,
@@ -95,7 +87,7 @@ async def serve(
     app.router.add_get("/livez", livez)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", show_metrics)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE_S)
     await runner.setup()
     site = web.TCPSite(runner, address.host, address.port)
     await site.start()

@@ -92,6 +92,8 @@ class Conductor:
                 if update.is_live:
                     self._entries[prefix] = dict(update.entries)
                     self._wakened.set()
+                else:  # who does not hear the nodes must not call them late
+                    self._entries.pop(prefix, None)
 
     async def _conduct(self, prefixes: tuple[str, ...]) -> None:
         while True:
@@ -122,7 +124,19 @@ class Conductor:
             except VctlError as cause:
                 _log.warning("not advanced", service=service.name, cause=cause.message)
                 sleep_s = min(sleep_s, _RETRY_S)
+        self._forget_documents(fleet)
         return sleep_s
+
+    def _forget_documents(self, fleet: Fleet) -> None:
+        """Keep only what rollouts that run name: a term may last for months."""
+        running = [s.rollout for s in fleet.services.values() if s.rollout]
+        named = {
+            key
+            for rollout in running
+            if not rollout.phase.is_terminal
+            for key in (self._keys.plan(rollout.plan), self._keys.roster(rollout.roster))
+        }
+        self._documents = {key: self._documents[key] for key in named & self._documents.keys()}
 
     async def _advance(self, service: Service, nodes: Fleet) -> float:
         rollout = service.rollout
@@ -139,8 +153,10 @@ class Conductor:
             if decision.rollout != rollout:
                 await self._write(service, rollout, decision)
                 return _CHECKPOINT_S  # the watch brings what was written, and wakes
+        if decision.wake_s is None:
+            return _CHECKPOINT_S  # no deadline runs, so no time need be kept
         await self._checkpoint(service.name, clock, now_s)
-        return _CHECKPOINT_S if decision.wake_s is None else max(0.01, decision.wake_s - now_s)
+        return max(0.01, decision.wake_s - now_s)
 
     async def _write(self, service: Service, before: Rollout, decision: Decision) -> None:
         route = decision.state.route

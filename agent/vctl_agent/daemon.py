@@ -30,14 +30,15 @@ from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.settings import Settings, read_settings
-from vctl_plans.errors import RestoredBackup, SettingsError, VctlError
+from vctl_agent.wishes import Wishes
+from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
-from vctl_plans.snapshot import read_services
 from vctl_plans.store.port import Store
 
 _USAGE = 2
 _FAILED = 1
+_RETRY_S = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -58,6 +59,7 @@ class Agent:
         self._boot_id = uuid.uuid4().hex
         self._crashpoints = Crashpoints(settings.crash_at)
         self._metrics = admin.Metrics()
+        self._wishes = Wishes(self._keys)
         self._last_report: NodeReport | None = None
         self._store_problem = "the store has not answered yet"
         state = settings.state
@@ -112,14 +114,19 @@ class Agent:
         self._presence.report(report)
 
     def problem(self) -> str:
-        """Return why the agent is not ready; nothing when it is."""
-        if self._store_problem:
-            return self._store_problem
-        if not self._presence.is_registered:
-            return "not registered in the store"
-        if not admin.is_ready(self._last_report):
-            return self._engine_watch.problem or "gateway away, or a release failed"
-        return ""
+        """Return why the agent is not ready; nothing when it is.
+
+        A candidate that failed here is none: the node goes on with what serves.
+        """
+        report = self._last_report
+        obstacles = (
+            self._store_problem,
+            "" if self._presence.is_registered else "not registered in the store",
+            self._engine_watch.problem,
+            "" if report and report.gateway_ok else "the gateway does not act on our last word",
+            self._reconciler.unserved,
+        )
+        return next(filter(None, obstacles), "")
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -143,12 +150,18 @@ class Agent:
             await listener.cleanup()
 
     async def _follow_services(self) -> None:
-        try:
-            await self._take_wishes()
-        except RestoredBackup as cause:
-            self._store_problem = cause.message
-            _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
-            await asyncio.Event().wait()
+        """Follow for ever; a store that refuses is asked again, for a role may be given back."""
+        while True:
+            try:
+                await self._take_wishes()
+            except RestoredBackup as cause:
+                self._store_problem = cause.message
+                _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
+                await asyncio.Event().wait()
+            except StoreError as cause:
+                self._store_problem = cause.message
+                _log.error("the services cannot be followed", cause=cause.message)
+            await asyncio.sleep(_RETRY_S)
 
     async def _take_wishes(self) -> None:
         updates = self._store.watch(self._keys.services)
@@ -158,10 +171,9 @@ class Agent:
                     self._store_problem = "the store does not answer"
                     continue
                 self._store_problem = ""
-                fleet = read_services(self._keys, update.entries.values())
-                for problem in fleet.problems:
+                self._reconciler.want(self._wishes.read(update.entries))
+                for problem in self._wishes.new_problems:
                     _log.error("unreadable", problem=problem)
-                self._reconciler.want(fleet)
 
     async def _stand(self) -> None:
         await election.stand(
@@ -220,6 +232,15 @@ async def _main(settings: Settings) -> None:
         os.close(lock)
 
 
+def causes(group: BaseExceptionGroup) -> list[str]:
+    """Return what a group, and every group within, has to say."""
+    return [
+        said
+        for each in group.exceptions
+        for said in (causes(each) if isinstance(each, BaseExceptionGroup) else [str(each)])
+    ]
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the agent's program; exit 0 when it was told to end, 1 when it could not go on."""
     try:
@@ -234,7 +255,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         asyncio.run(_main(settings))
     except* (VctlError, OSError) as group:
-        problems += [str(cause) for cause in group.exceptions]
+        problems += causes(group)
     for said in problems:
         _log.error("cannot go on", cause=said)
     if problems:

@@ -46,6 +46,7 @@ async def stand(
             _log.warning("no election", cause=cause.message)
             await asyncio.sleep(_RETRY_S)
             continue
+        pause_s = _RETRY_S / 10
         try:
             fence = await _win(store, keys, lease, candidate)
             if fence:
@@ -53,10 +54,11 @@ async def stand(
                 await _serve(lease, conduct, fence)
         except* StoreError as causes:
             _log.warning("term ended", causes=[str(cause) for cause in causes.exceptions])
+            pause_s = _RETRY_S
         finally:
             with contextlib.suppress(StoreError):
                 await lease.revoke()
-        await asyncio.sleep(_RETRY_S / 10)
+        await asyncio.sleep(pause_s)
 
 
 async def _wait_vacant(store: Store, keys: Keys) -> None:

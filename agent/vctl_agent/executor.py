@@ -12,11 +12,11 @@ import structlog
 
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
-from vctl_agent.engines.port import Engine
+from vctl_agent.engines.port import Description, Engine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.probed import Probed
 from vctl_plans.errors import (
-    ArtifactError,
+    EngineError,
     MalformedWeights,
     NotAllowed,
     PermanentEngineError,
@@ -35,8 +35,8 @@ _log = structlog.get_logger(__name__)
 OnPhase = Callable[[NodePhase], None]
 
 
-class Stopped(ArtifactError):  # noqa: N818  it stops, nothing is wrong
-    """The agent is shutting down."""
+class Stopped(VctlError):  # noqa: N818  it stops, nothing is wrong
+    """The agent is shutting down: no word about the bytes, hence no `ArtifactError`."""
 
 
 class Executor:
@@ -105,6 +105,7 @@ class Executor:
         assert release.adapter is not None  # noqa: S101
         path = str(self._artifacts.path(release.adapter.root))
         async with self._changing:
+            self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
             await self._engine.load(name, path)
             seen = await self._watch.refresh()
         if not seen or not seen.has(name, path):
@@ -112,11 +113,28 @@ class Executor:
 
     async def _probe(self, name: str) -> None:
         before = self._watch.latest
-        await self._engine.probe(name)
+        try:
+            await self._engine.probe(name)
+        except PermanentEngineError as refusal:
+            await self._same_engine(before, name, refusal)
+            raise
+        after = await self._same_engine(before, name)
+        self._probed.add(after.incarnation, name)
+
+    async def _same_engine(
+        self, before: Description | None, name: str, cause: EngineError | None = None
+    ) -> Description:
+        """Return the engine; a word about an adapter counts only of the run that it is loaded in.
+
+        Raises:
+            TemporaryEngineError: It was restarted meanwhile, or does not list *name* any more.
+        """
         after = await self._watch.refresh()
         if not before or not after or before.incarnation != after.incarnation:
-            raise TemporaryEngineError("the engine was restarted while it was probed")
-        self._probed.add(after.incarnation, name)
+            raise TemporaryEngineError("the engine was restarted while it was probed") from cause
+        if all(resident.name != name for resident in after.adapters):
+            raise TemporaryEngineError(f"{name} was unloaded while it was probed") from cause
+        return after
 
     async def _unload(self, name: str) -> None:
         async with self._changing:
@@ -124,7 +142,6 @@ class Executor:
             seen = await self._watch.refresh()
         if not seen or any(resident.name == name for resident in seen.adapters):
             raise TemporaryEngineError(f"the engine was told to unload {name} and still lists it")
-        self._probed.discard(name)
 
 
 def is_permanent(error: VctlError) -> bool:

@@ -1,8 +1,10 @@
 """The node's record under a lease, and its report beside it.
 
 The lease says that the agent lives; keeping it alive writes nothing to etcd. A lost lease is taken
-out anew with the same boot id, for the same process goes on. A report is written when it changed,
-the newest only, and until it is written.
+out anew with the same boot id, for the same process goes on. The record is looked at once in a
+lease's time: one that vanished is written again. An agent takes the name from the one before it
+when it starts, and only then: two that live do not fight for it. A report is written when it
+changed, the newest only, until it is written, and only under our name: another's would be lost.
 """
 
 import asyncio
@@ -37,11 +39,13 @@ class Presence:
     ) -> None:
         self._store = store
         self._keys = keys
-        self._record = record
+        self._node = record.node
+        self._record = encode(record)  # the boot id makes it this process's own
         self._ttl_s = ttl_s
         self._crashpoints = crashpoints
         self._report: NodeReport | None = None
         self._changed = asyncio.Event()
+        self._took_name = False
         self.is_registered = False
 
     def report(self, report: NodeReport) -> None:
@@ -59,12 +63,7 @@ class Presence:
                 await asyncio.sleep(_RETRY_S)
                 continue
             try:
-                key = self._keys.node(self._record.node)
-                await self._store.put(key, encode(self._record), lease_id=lease.id)
-                self.is_registered = True
-                _log.info("registered", lease_ttl_s=lease.ttl_s)
-                self._crashpoints.passed("registered")
-                await lease.wait_lost()
+                await self._hold(lease)
                 _log.warning("lease lost")
             except StoreError as cause:
                 _log.warning("not registered", cause=cause.message)
@@ -73,6 +72,36 @@ class Presence:
                 self.is_registered = False
                 await _revoked(lease)
 
+    async def _hold(self, lease: Lease) -> None:
+        """Register, and look after the record until the lease is lost.
+
+        Raises:
+            StoreError: It could not be registered.
+        """
+        await self._mend(lease)
+        while not await _is_lost(lease, within_s=lease.ttl_s):
+            try:
+                await self._mend(lease)
+            except StoreError as cause:  # the lease, not a look, says whether we are there
+                _log.info("record not looked at", cause=cause.message)
+
+    async def _mend(self, lease: Lease) -> None:
+        """Write the record unless it stands, or another living agent has the name."""
+        key = self._keys.node(self._node)
+        found = await self._store.get(key)
+        if self._took_name and found and found.value != self._record:
+            self.is_registered = False
+            _log.error("another agent has this node's name", record=repr(found.value[:200]))
+            return
+        if not found or found.lease_id != lease.id:
+            await self._store.put(key, self._record, lease_id=lease.id)
+            self._took_name = True
+            _log.info("registered", lease_ttl_s=lease.ttl_s)
+            self._crashpoints.passed("registered")
+        if not self.is_registered:
+            self.is_registered = True
+            self._changed.set()
+
     async def write_reports(self) -> None:
         """Write each new report until cancelled."""
         while True:
@@ -80,8 +109,8 @@ class Presence:
             await asyncio.sleep(_DEBOUNCE_S)
             self._changed.clear()
             report = self._report
-            if report is None:
-                continue
+            if report is None or not self.is_registered:
+                continue  # only a registered agent's word counts; to register brings us back here
             try:
                 await self._store.put(self._keys.report(report.node), encode(report))
                 self._crashpoints.passed("reported")
@@ -89,6 +118,15 @@ class Presence:
                 _log.warning("report not written", cause=cause.message)
                 self._changed.set()
                 await asyncio.sleep(_RETRY_S)
+
+
+async def _is_lost(lease: Lease, *, within_s: float) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
+            await lease.wait_lost()
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _revoked(lease: Lease) -> None:

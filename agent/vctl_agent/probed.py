@@ -4,10 +4,14 @@ It is a fact about one run of the engine's process: an adapter's name is its con
 changes under it. Another incarnation makes the file void.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
 import msgspec
+import structlog
+
+_log = structlog.get_logger(__name__)
 
 
 class _Record(msgspec.Struct):
@@ -34,22 +38,28 @@ class Probed:
         return self._record.incarnation == incarnation and name in self._record.names
 
     def add(self, incarnation: str, name: str) -> None:
-        """Note that *name* was probed; on disk when this returns."""
+        """Note that *name* was probed; on disk when this returns, if the disk takes it."""
         if self._record.incarnation != incarnation:
             self._record = _Record(incarnation)
         self._record.names = sorted({*self._record.names, name})
         self._save()
 
     def discard(self, name: str) -> None:
-        """Forget *name*, which was unloaded."""
+        """Forget *name*, which is loaded anew."""
         if name in self._record.names:
             self._record.names.remove(name)
             self._save()
 
     def _save(self) -> None:
+        """Write the record; where that fails, the next agent's process probes once more."""
         temporary = self._path.with_suffix(".new")
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode(self._record))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        try:
+            with temporary.open("wb") as file:
+                file.write(msgspec.json.encode(self._record))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path)
+        except OSError as cause:
+            _log.warning("probes not noted on disk", cause=str(cause))
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)  # none is better than an old one

@@ -10,43 +10,27 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
-from vctl_agent.executor import Executor, is_permanent
+from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
-from vctl_agent.local import AgentState, ReadyRelease
+from vctl_agent.local import AgentState, GatewayState, ReadyRelease
 from vctl_agent.probed import Probed
+from vctl_agent.tries import Key, Occasion, Tries
 from vctl_plans.errors import VctlError
 from vctl_plans.node import NodeReport, ReleaseReport
-from vctl_plans.node_machine import Action, Facts, Failure, Verdict, assess
+from vctl_plans.node_machine import Action, Facts, Verdict, assess
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Release
 from vctl_plans.rollout import wanted
 from vctl_plans.snapshot import Fleet, Service
 
-_FIRST_RETRY_S = 1.0
-_LONGEST_RETRY_S = 30.0
 _LONGEST_SLEEP_S = 5.0
 
 _log = structlog.get_logger(__name__)
-
-Key = tuple[str, int]
-"""A service and a release's number."""
-
-
-class _Tried(msgspec.Struct, frozen=True):
-    """Tries that failed, within one attempt (`Rollout.attempt`)."""
-
-    attempt: str
-    reason: str
-    is_permanent: bool
-    phase: NodePhase
-    retry_at: float  # monotonic
-    attempts: int
 
 
 class Reconciler:
@@ -88,11 +72,12 @@ class Reconciler:
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
-        self._doing: dict[Key, NodePhase] = {}
+        self._doing: dict[str, NodePhase] = {}  # by adapter: releases of one root share one
         self._tasks: set[asyncio.Task[None]] = set()
-        self._tried: dict[Key, _Tried] = {}
+        self._tries = Tries(clock)
         self._drain_began: dict[Key, float] = {}
         self._report: NodeReport | None = None
+        self.unserved = ""  # what of the traffic cannot be served here, and why
 
     def wake(self) -> None:
         """Have another cycle run soon."""
@@ -134,6 +119,12 @@ class Reconciler:
         if engine:
             link.tell(self._agent_state(verdicts))
         self._make_report(verdicts, engine, link)
+        self.unserved = "; ".join(
+            f"release {release.number} of {service.name} is {verdict.phase}"
+            for service, release, verdict in verdicts
+            if release.number in service.current_route.serving
+            and verdict.phase is not NodePhase.READY
+        )
         waits = [v.wake_s for _, _, v in verdicts if v.wake_s is not None]
         return max(0.05, min([*waits, _LONGEST_SLEEP_S]))
 
@@ -156,20 +147,22 @@ class Reconciler:
         is_wanted = release.number in needed
         may_unload = bool(rollout and release.number in rollout.unload) and not is_needed
         key = (service.name, release.number)
+        # One adapter in the engine may be two releases' bytes: it is the wanted one's then.
+        is_resident = (is_wanted or not is_needed) and self._is_resident(release, engine)
         heard = link.heard
-        in_flight = {(f.service, f.number): f.count for f in heard.in_flight} if heard else None
         return Facts(
             is_wanted=is_wanted,
             may_unload=may_unload,
-            is_staged=self._artifacts.is_staged(root),
-            # One adapter in the engine may be two releases' bytes: it is the wanted one's then.
-            is_resident=(is_wanted or not is_needed) and self._is_resident(release, engine),
+            is_staged=not release.adapter or self._artifacts.is_staged(root),
+            is_resident=is_resident,
             is_probed=self._is_probed(release, engine),
-            is_offered=any((r.service, r.number) == key for r in (heard.accepted if heard else ())),
-            in_flight=None if in_flight is None else in_flight.get(key, 0),
+            is_offered=heard is not None and _is_offered(service, release, heard),
+            in_flight=_in_flight(service, release, heard) if heard else None,
             draining_s=self._draining_s(key, may_unload=may_unload),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
-            failure=self._failure(key, _attempt(service)),
+            failure=self._tries.failure(
+                key, _occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
+            ),
         )
 
     def _is_resident(self, release: Release, engine: Description | None) -> bool:
@@ -190,69 +183,45 @@ class Reconciler:
             return 0.0
         return self._clock() - self._drain_began.setdefault(key, self._clock())
 
-    def _failure(self, key: Key, attempt: str) -> Failure | None:
-        tried = self._tried.get(key)
-        if not tried or tried.attempt != attempt:
-            return None
-        left_s = tried.retry_at - self._clock()
-        return Failure(tried.phase, tried.reason, tried.is_permanent, max(0.0, left_s))
-
     def _judge(
         self, service: Service, release: Release, facts: Facts, engine: Description | None
     ) -> Verdict:
         """Return where the release is, and start the next thing unless something is being done."""
-        key = (service.name, release.number)
-        if key in self._doing:
-            return Verdict(self._doing[key])
+        adapter = _adapter(release)
+        if adapter in self._doing:
+            return Verdict(self._doing[adapter])
+        if not engine and facts.may_unload and not _has_ended(service):
+            return Verdict(NodePhase.DRAINING, reason=self._engine.problem)  # none knows if it went
         verdict = assess(facts)
         if verdict.action is Action.NONE:
             return verdict
         if verdict.action is not Action.STAGE and not engine:
             return Verdict(NodePhase.FAILED, reason=self._engine.problem)
-        self._doing[key] = verdict.phase
-        task = asyncio.create_task(self._do(verdict.action, release, _attempt(service)))
+        self._doing[adapter] = verdict.phase
+        on = _occasion(service, engine)
+        task = asyncio.create_task(self._do(verdict.action, release, on))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return verdict
 
-    async def _do(self, action: Action, release: Release, attempt: str) -> None:
-        key = (release.service, release.number)
+    async def _do(self, action: Action, release: Release, on: Occasion) -> None:
+        key, adapter = (release.service, release.number), _adapter(release)
 
         def on_phase(phase: NodePhase) -> None:
-            self._doing[key] = phase
+            self._doing[adapter] = phase
             self.wake()
 
         try:
             await self._executor.perform(action, release, on_phase)
-            self._tried.pop(key, None)
+            self._tries.forget(key)
         except VctlError as error:
-            self._note(key, attempt, action, error)
+            self._tries.note(key, action, error, on=on)
+        except Exception as bug:  # noqa: BLE001  it costs one release a wait, and not the node
+            _log.exception("action failed by a bug", action=action.value)
+            self._tries.note(key, action, VctlError(f"{type(bug).__name__}: {bug}"), on=on)
         finally:
-            self._doing.pop(key, None)
+            self._doing.pop(adapter, None)
             self.wake()
-
-    def _note(self, key: Key, attempt: str, action: Action, error: VctlError) -> None:
-        before = self._tried.get(key)
-        attempts = 1 + (before.attempts if before and before.attempt == attempt else 0)
-        final = is_permanent(error)
-        wait_s = min(_FIRST_RETRY_S * 2 ** (attempts - 1), _LONGEST_RETRY_S)
-        is_probe = action is Action.PROBE and final
-        self._tried[key] = _Tried(
-            attempt=attempt,
-            reason=error.message,
-            is_permanent=final,
-            phase=NodePhase.QUARANTINED if is_probe else NodePhase.FAILED,
-            retry_at=self._clock() + wait_s,
-            attempts=attempts,
-        )
-        _log.warning(
-            "failed",
-            action=action.value,
-            service=key[0],
-            release=key[1],
-            reason=error.message,
-            is_permanent=final,
-        )
 
     def _agent_state(self, verdicts: list[tuple[Service, Release, Verdict]]) -> AgentState:
         engine = self._engine.latest
@@ -301,3 +270,36 @@ class Reconciler:
 
 def _attempt(service: Service) -> str:
     return service.rollout.attempt if service.rollout else ""
+
+
+def _occasion(service: Service, engine: Description | None) -> Occasion:
+    return Occasion(_attempt(service), engine.incarnation if engine else "")
+
+
+def _adapter(release: Release) -> str:
+    """Return what is changed when the release is: one adapter may be of several releases."""
+    return release.engine_name or f"{release.service}/{release.number}"
+
+
+def _has_ended(service: Service) -> bool:
+    return service.rollout is not None and service.rollout.phase.is_terminal
+
+
+def _is_offered(service: Service, release: Release, heard: GatewayState) -> bool:
+    """Whether the gateway may still hand out references on the release's adapter."""
+    return any(
+        ready.service == service.name
+        and (ready.number == release.number or ready.model == release.engine_name)
+        for ready in heard.accepted
+    )
+
+
+def _in_flight(service: Service, release: Release, heard: GatewayState) -> int:
+    """Return how many requests are on the release's adapter."""
+    return sum(
+        held.count
+        for held in heard.in_flight
+        if held.service == service.name
+        and held.number in service.releases
+        and _adapter(service.releases[held.number]) == _adapter(release)
+    )

@@ -62,6 +62,15 @@ class Keys(msgspec.Struct, frozen=True):
         """How the service's traffic is split now."""
         return f"{self.service(service)}route"
 
+    @property
+    def requests(self) -> str:
+        """Prefix of what operators ask of all nodes."""
+        return f"{self.root}requests/"
+
+    def request(self, request: str) -> str:
+        """One request, under its asker's lease."""
+        return f"{self.requests}{request}"
+
     # Written by nodes.
 
     @property

@@ -7,6 +7,7 @@ people to read, and never taken for the present.
 import msgspec
 
 from vctl_plans.codec import SCHEMA, Value
+from vctl_plans.inspection import Checks
 from vctl_plans.phase import NodePhase
 
 
@@ -43,6 +44,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     releases: tuple[ReleaseReport, ...] = ()
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
     gateway_ok: bool = False
+    checks: tuple[Checks, ...] = ()  # answers to requests that have not expired, and to the scrub
 
     def release(self, service: str, number: int) -> ReleaseReport | None:
         """Return what the node says of one release."""

@@ -13,6 +13,7 @@ from vctl_agent.conductor import Conductor
 from vctl_agent.crashpoints import Crashpoints
 from vctl_plans import operate
 from vctl_plans.codec import decode, encode
+from vctl_plans.errors import Rejected
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
@@ -22,7 +23,7 @@ from vctl_plans.rollout import Entry, Progress, Rollout
 from vctl_plans.snapshot import Service, read_services
 from vctl_plans.store.commit import begin_txn
 from vctl_plans.store.memory import MemoryStore
-from vctl_plans.store.port import Put, Txn
+from vctl_plans.store.port import Put, Txn, Update
 
 KEYS = Keys("dev")
 ROOT = "b3:" + "1" * 64
@@ -209,6 +210,75 @@ async def test_rollout_of_a_newer_schema_is_left_alone(stage: Stage) -> None:
         await asyncio.sleep(0.05)
 
         assert await stage.phase() is RolloutPhase.PREPARING
+
+
+async def test_paused_rollout_writes_nothing(stage: Stage) -> None:
+    """It waits for a person, perhaps for days, and no deadline runs."""
+    rollout = await stage.begin(nodes=("n1",))
+    paused = msgspec.structs.replace(rollout, phase=RolloutPhase.PAUSED, resume_phase="shifting")
+    await stage.store.put(KEYS.rollout(SERVICE), encode(paused))
+    before = stage.store.revision
+    async with running(stage.conductor()):
+        await asyncio.sleep(0.05)
+
+        assert before == stage.store.revision
+
+
+class Deaf(MemoryStore):
+    """A client whose watch of the reports breaks once it has listed them."""
+
+    async def watch(self, prefix: str) -> AsyncIterator[Update]:
+        async for update in super().watch(prefix):
+            yield update
+            if prefix == KEYS.reports:
+                yield msgspec.structs.replace(update, is_live=False)
+                await asyncio.Event().wait()
+
+
+async def test_conductor_that_does_not_hear_the_nodes_decides_nothing(stage: Stage) -> None:
+    """Not even that they are late: it is the conductor's own ear that is at fault."""
+    await stage.begin(nodes=("n1",))
+    deaf = Deaf(cluster=stage.store._cluster)
+    async with running(stage.conductor(deaf)):
+        await asyncio.sleep(0.05)
+        stage.now = 1000.0
+        await stage.store.put(KEYS.node("n2"), b"{}")  # wakes it
+        await asyncio.sleep(0.05)
+
+        assert await stage.phase() is RolloutPhase.PREPARING
+
+
+async def test_documents_of_ended_rollouts_are_let_go(stage: Stage) -> None:
+    """A term may last for months, a roster may have ten thousand names."""
+    await stage.begin()
+    conductor = stage.conductor()
+    async with running(conductor):
+        for phase in (RolloutPhase.SHIFTING, RolloutPhase.SETTLING, RolloutPhase.CONVERGED):
+            await stage.report("n1")
+            await stage.report("n2")
+            await stage.until(lambda now, p=phase: now is p)  # type: ignore[misc]
+        await stage.store.put(KEYS.node("n3"), b"{}")
+        await asyncio.sleep(0.02)
+
+    assert {} == conductor._documents
+
+
+async def test_conductor_that_cannot_conduct_does_not_write_without_pause() -> None:
+    """Elected, and denied what it must read: each term would cost etcd three writes."""
+    store = MemoryStore()
+    terms: list[int] = []
+
+    async def denied(fence: int) -> None:
+        terms.append(fence)
+        raise Rejected("denied", code="PERMISSION_DENIED")
+
+    task = asyncio.create_task(election.stand(store, KEYS, candidate="a", ttl_s=5, conduct=denied))
+    await asyncio.sleep(0.5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()
+
+    assert len(terms) == 1
 
 
 async def test_one_candidate_of_many_is_elected_and_the_next_follows() -> None:

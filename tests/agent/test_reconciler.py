@@ -1,10 +1,13 @@
 """A node is brought to what is wanted of it, from whatever it holds, and never under a request."""
 
+import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.agent.support import SERVICE, Node, a_fleet, a_rollout, make_releases
+from vctl_agent.engines.fake import FakeEngine
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.route import Route
@@ -250,3 +253,211 @@ async def test_route_is_acknowledged_while_the_engine_hangs(node: Node, tmp_path
     node.reconciler.cycle(node.link)  # type: ignore[arg-type]
 
     assert node.reports[-1].routes == {SERVICE: 7}
+
+
+class Slow(FakeEngine):
+    """An engine that waits with its unloads until it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_unload = asyncio.Event()
+        self.is_unloading = False
+
+    async def unload(self, name: str) -> None:
+        self.is_unloading = True
+        await self.may_unload.wait()
+        await super().unload(name)
+
+
+async def test_twin_of_what_is_being_unloaded_is_not_offered(tmp_path: Path) -> None:
+    """Two releases of one root are one adapter: an unload that hangs would hit the new one.
+
+    (1) Release 1 is drained, its unload hangs in the engine; (2) its rollout ends at the deadline;
+    (3) release 2, of the same bytes, is rolled out; (4) the engine still lists the adapter, so the
+    node would say ready; (5) the unload goes through, under the requests of release 2.
+    """
+    engine = Slow()
+    node = Node(tmp_path, engine)
+    first = make_releases(tmp_path, 1)[1]
+    releases = {1: first, 2: msgspec.structs.replace(first, number=2, digest="b3:2")}
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+    listed = a_rollout(3, phase=RolloutPhase.CONVERGED, unload=(1, 2))
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE)))
+    await node.settle(lambda: engine.is_unloading)
+
+    node.reconciler.want(a_fleet(releases, rollout=a_rollout(2), route=Route(service=SERVICE)))
+    await node.idle()
+    assert node.phase(2) is not NodePhase.READY
+    assert node.link.told is not None
+    assert node.link.told.ready == ()
+
+    engine.may_unload.set()
+    await node.settle(lambda: node.phase(2) is NodePhase.READY)
+    assert [first.engine_name] == list(engine.adapters)
+
+
+async def test_requests_of_a_twin_hold_the_adapter(node: Node, tmp_path: Path) -> None:
+    """In flight is counted by adapter where two releases share one."""
+    first = make_releases(tmp_path, 1)[1]
+    releases = {1: first, 2: msgspec.structs.replace(first, number=2, digest="b3:2")}
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=2, instant=(1,))))
+    await node.settle(lambda: node.phase(2) is NodePhase.READY)
+    node.link.in_flight[2] = 1
+
+    listed = a_rollout(3, phase=RolloutPhase.SETTLING, unload=(1, 2))
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE)))
+    await node.idle()
+    assert [first.engine_name] == list(node.engine.adapters)
+
+    node.link.in_flight[2] = 0
+    await node.settle(lambda: not node.engine.adapters)
+
+
+async def test_engine_restarted_under_a_probe_is_no_quarantine(node: Node, tmp_path: Path) -> None:
+    """It does not know the adapter any more, and says so: that is no word about the release."""
+
+    async def probe(name: str) -> None:
+        node.engine.restart()
+        node.engine.probe = type(node.engine).probe.__get__(node.engine)  # type: ignore[method-assign]
+        raise PermanentEngineError(f"404 the model {name} does not exist")
+
+    node.engine.probe = probe  # type: ignore[method-assign]
+    node.reconciler.want(a_fleet(make_releases(tmp_path, 1), rollout=a_rollout(1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
+    said = node.reports[-1].release(SERVICE, 1)
+    assert said is not None
+    assert not said.is_permanent
+
+    node.now += 60
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+
+
+async def test_bug_in_an_action_is_a_failure_with_a_wait(node: Node, tmp_path: Path) -> None:
+    """It once killed its task in silence, and the same was tried again at once, for ever."""
+    calls = []
+
+    async def load(name: str, path: str) -> None:
+        calls.append((name, path))
+        raise ValueError("an answer that nobody expected")
+
+    node.engine.load = load  # type: ignore[method-assign]
+    node.reconciler.want(a_fleet(make_releases(tmp_path, 1), rollout=a_rollout(1)))
+    await node.settle(lambda: bool(calls))
+    await node.idle()
+
+    assert len(calls) == 1
+    assert node.phase(1) is NodePhase.FAILED
+
+
+async def test_engine_that_was_restarted_is_asked_again(node: Node, tmp_path: Path) -> None:
+    """What the engine before it refused for good, this one may take."""
+    releases = make_releases(tmp_path, 1)
+    node.engine.failures["load"] = PermanentEngineError("no room")
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
+
+    node.engine.failures.clear()
+    node.now += 60
+    await node.idle()
+    assert node.phase(1) is NodePhase.FAILED
+
+    node.engine.restart()
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+
+
+async def test_unload_that_worked_after_all_is_no_failure(node: Node, tmp_path: Path) -> None:
+    """The answer is lost, the adapter is gone: nothing is left that has failed."""
+    releases = make_releases(tmp_path, 2)
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+
+    async def unload(name: str) -> None:
+        node.engine.adapters.pop(name)
+        raise TemporaryEngineError("no answer in time")
+
+    node.engine.unload = unload  # type: ignore[method-assign]
+    listed = a_rollout(2, phase=RolloutPhase.CONVERGED, unload=(1,))
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE, stable=2)))
+    await node.settle(lambda: releases[1].engine_name not in node.engine.adapters)
+    await node.settle(lambda: node.phase(2) is NodePhase.READY)
+    await node.idle()
+
+    assert node.phase(1) is None
+
+
+async def test_refused_unload_is_no_word_against_the_release(node: Node, tmp_path: Path) -> None:
+    """When it is wanted again it serves: it is loaded, verified and probed as before."""
+    releases = make_releases(tmp_path, 1)
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+    node.engine.failures["unload"] = PermanentEngineError("400")
+    listed = a_rollout(2, phase=RolloutPhase.CONVERGED, unload=(1,))
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE)))
+    await node.settle(lambda: ("unload", releases[1].engine_name) in node.engine.calls)
+    await node.idle()
+
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE, stable=1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+
+
+async def test_release_is_not_said_to_be_gone_while_the_engine_is_away(
+    node: Node, tmp_path: Path
+) -> None:
+    """Nobody knows; an engine that hangs still holds it."""
+    releases = make_releases(tmp_path, 2)
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+    node.engine.is_away = True
+    listed = a_rollout(2, phase=RolloutPhase.SETTLING, unload=(1,))
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE, stable=2)))
+
+    await node.idle()
+    assert node.phase(1) is NodePhase.DRAINING
+
+    node.engine.is_away = False
+    await node.settle(lambda: node.phase(1) is None)
+    assert releases[1].engine_name not in node.engine.adapters
+
+
+async def test_adapter_that_is_loaded_anew_is_probed_anew(node: Node, tmp_path: Path) -> None:
+    """Also where an agent was killed right after it had unloaded it, or somebody else did."""
+    releases = make_releases(tmp_path, 1)
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1)))
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+
+    node.engine.adapters.clear()
+    await node.settle(lambda: len(node.engine.calls) > 2)
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+
+    assert ["load", "probe", "load", "probe"] == [method for method, _ in node.engine.calls]
+
+
+async def test_late_look_at_the_engine_does_not_undo_a_newer_one(
+    node: Node, tmp_path: Path
+) -> None:
+    """Else a release that traffic has just moved to is taken from the gateway again.
+
+    (1) The engine is asked, and its answer is on the way; (2) an adapter is loaded, and another
+    look sees it; (3) the first answer, from before, comes in.
+    """
+    engine, answer = node.engine, asyncio.Event()
+    before = await engine.describe()
+    describe = engine.describe
+
+    async def late() -> object:
+        engine.describe = describe  # type: ignore[method-assign]
+        await answer.wait()
+        return before
+
+    engine.describe = late  # type: ignore[assignment]
+    first = asyncio.create_task(node.watch.refresh())
+    await asyncio.sleep(0)
+    engine.adapters["support@1"] = "/v1"
+    second = asyncio.create_task(node.watch.refresh())
+    await asyncio.sleep(0.01)
+    answer.set()
+    await asyncio.gather(first, second)
+
+    assert node.watch.latest is not None
+    assert node.watch.latest.has("support@1", "/v1")

@@ -2,16 +2,20 @@
 
 import os
 import stat
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.agent.support import make_adapter
 from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.executor import Stopped
 from vctl_plans import weights
 from vctl_plans.errors import ArtifactError, NotAllowed, RootMismatch
 from vctl_plans.phase import NodePhase
+from vctl_plans.release import Artifact
 
 
 @pytest.fixture
@@ -168,27 +172,133 @@ def test_half_a_copy_of_a_killed_agent_is_swept(source: Path, tmp_path: Path) ->
     assert [artifact.root.removeprefix("b3:")] == _left(store, tmp_path)
 
 
-def test_copy_that_another_process_made_is_verified_before_it_counts(
-    store: ArtifactStore, source: Path, tmp_path: Path
-) -> None:
-    """Rot between two agents' lives is found, and the copy is brought anew."""
-    artifact = make_adapter(source)
-    staged = store.stage(artifact, _ignore)
+def _rot(staged: Path) -> None:
     victim = staged / "adapter_model.safetensors"
     victim.chmod(0o644)
     with victim.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\xff")
-    later = ArtifactStore(tmp_path / "state", [source.parent])
-    later.open()
+
+
+def _later(source: Path, tmp_path: Path) -> ArtifactStore:
+    """Return the store of the next agent process."""
+    made = ArtifactStore(tmp_path / "state", [source.parent])
+    made.open()
+    return made
+
+
+def test_copy_that_another_process_made_is_verified_before_it_counts(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """Rot between two agents' lives is found, and the copy is brought anew at once.
+
+    It is no reason to refuse the release: the source is what the root names.
+    """
+    artifact = make_adapter(source)
+    staged = store.stage(artifact, _ignore)
+    _rot(staged)
+    later = _later(source, tmp_path)
     assert not later.is_staged(artifact.root)
 
-    with pytest.raises(RootMismatch):
-        later.stage(artifact, _ignore)
     later.stage(artifact, _ignore)
 
     assert later.is_staged(artifact.root)
     assert artifact.root == weights.scan(staged).root
+    assert [staged.name] == _left(later, tmp_path)
+
+
+def test_rotten_copy_stays_until_a_better_one_is_there(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """An engine may have its directory registered: vLLM dies of one that is missing."""
+    artifact = make_adapter(source)
+    staged = store.stage(artifact, _ignore)
+    _rot(staged)
+    source.rename(source.with_name("moved"))
+    later = _later(source, tmp_path)
+
+    with pytest.raises(ArtifactError, match="is not there"):
+        later.stage(artifact, _ignore)
+
+    assert staged.exists()
+    assert not later.is_staged(artifact.root)
+
+
+def test_stop_while_a_copy_is_verified_leaves_the_copy(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """An agent that is told to end says nothing about the bytes; it once deleted them."""
+    artifact = make_adapter(source)
+    staged = store.stage(artifact, _ignore)
+
+    def stop(_phase: NodePhase, _done: int, _size: int) -> None:
+        raise Stopped("the agent is shutting down")
+
+    with pytest.raises(Stopped):
+        _later(source, tmp_path).stage(artifact, stop)
+
+    assert staged.exists()
+
+
+def test_root_that_is_no_root_is_refused_and_nothing_is_touched(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    """A value in etcd cannot have a node read, let alone delete, another directory."""
+    victim = tmp_path / "precious"
+    victim.mkdir()
+
+    for root in (f"b3:{victim}", "b3:../../precious", "b3:", ""):
+        with pytest.raises(NotAllowed, match="is not a root"):
+            store.stage(Artifact(root=root, source=f"file://{victim}"), _ignore)
+
+    assert victim.exists()
+
+
+def test_source_that_cannot_be_looked_at_is_no_bug(store: ArtifactStore, source: Path) -> None:
+    """What the operating system says is an `ArtifactError`, wherever it says it."""
+    artifact = make_adapter(source)
+    too_long = type(artifact)(root=artifact.root, source=f"file://{source.parent}/{'x' * 300}")
+
+    with pytest.raises(ArtifactError, match="too long"):
+        store.stage(too_long, _ignore)
+
+
+def test_copy_that_is_gone_is_not_staged(store: ArtifactStore, source: Path) -> None:
+    """The disk is looked at, not remembered."""
+    artifact = make_adapter(source)
+    staged = store.stage(artifact, _ignore)
+    assert store.is_staged(artifact.root)
+
+    staged.rename(staged.with_name("elsewhere"))
+
+    assert not store.is_staged(artifact.root)
+
+
+def test_one_artifact_of_two_services_is_brought_once(
+    store: ArtifactStore, source: Path, tmp_path: Path
+) -> None:
+    """Two threads that bring the same root do not get in each other's way."""
+    artifact = make_adapter(source)
+    second_began = threading.Event()
+    copied: list[int] = []
+
+    def slow(phase: NodePhase, done: int, _size: int) -> None:
+        if phase is NodePhase.FETCHING:
+            copied.append(done)
+        second_began.wait(0.05)
+
+    def second(phase: NodePhase, done: int, _size: int) -> None:
+        second_began.set()
+        if phase is NodePhase.FETCHING:
+            copied.append(done)
+
+    with ThreadPoolExecutor(2) as threads:
+        both = [threads.submit(store.stage, artifact, how) for how in (slow, second)]
+        places = {future.result() for future in both}
+
+    assert {store.path(artifact.root)} == places
+    assert len(copied) == len(set(copied)), "each piece was copied once"
+    assert [store.path(artifact.root).name] == _left(store, tmp_path)
 
 
 def test_progress_tells_both_phases(store: ArtifactStore, source: Path) -> None:

@@ -8,13 +8,14 @@ no link is followed.
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from vctl_plans import weights
-from vctl_plans.errors import ArtifactError, NotAllowed, RootMismatch
-from vctl_plans.names import root_hex
+from vctl_plans.errors import ArtifactError, NotAllowed, PlanError, RootMismatch
+from vctl_plans.names import check_root, root_hex
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Artifact
 from vctl_plans.weights import files, selection
@@ -35,6 +36,7 @@ class ArtifactStore:
         self._directory = state / "artifacts"
         self._allowed = tuple(root.resolve() for root in allowed_roots)
         self._verified: set[str] = set()
+        self._locks: dict[str, threading.Lock] = {}  # by root: two services may share one
 
     def open(self) -> None:
         """Make the directory and sweep what an earlier process left half done."""
@@ -47,8 +49,8 @@ class ArtifactStore:
         return self._directory / root_hex(root)
 
     def is_staged(self, root: str) -> bool:
-        """Whether this process has verified the artifact where it lies."""
-        return root in self._verified
+        """Whether the artifact lies here, and this process has verified it."""
+        return root in self._verified and self.path(root).is_dir()
 
     def stage(self, artifact: Artifact, progress: Progress) -> Path:
         """Bring *artifact* here, or find it here, and verify it; blocking, for a thread.
@@ -59,13 +61,27 @@ class ArtifactStore:
 
         Raises:
             RootMismatch: Its bytes are others than its root names.
-            NotAllowed: Its source is of a kind, or at a place, that is refused.
-            ArtifactError: It cannot be read now; trying again may help.
+            NotAllowed: Its root is none, or its source of a kind, or at a place, that is refused.
+            ArtifactError: It cannot be read or written now; trying again may help.
         """
+        _refuse_other_than_root(artifact.root)
         final = self.path(artifact.root)
-        if final.exists():
-            self._verify_staged(final, artifact, progress)
-            return final
+        with self._locks.setdefault(artifact.root, threading.Lock()):
+            if self.is_staged(artifact.root):
+                return final
+            try:
+                if not _is_whole(final, artifact, progress):
+                    self._bring(artifact, final, progress)
+            except OSError as cause:
+                raise ArtifactError(
+                    f"{artifact.source}: cannot be brought to {self._directory}:"
+                    f" {cause.strerror or cause}"
+                ) from cause
+            self._verified.add(artifact.root)
+        return final
+
+    def _bring(self, artifact: Artifact, final: Path, progress: Progress) -> None:
+        """Copy and verify; what lay there before makes way only for what is whole."""
         source = self._source(artifact)
         temporary = self._directory / f"{_TEMPORARY}{root_hex(artifact.root)}"
         _remove(temporary)
@@ -73,23 +89,11 @@ class ArtifactStore:
             _copy(source, temporary, progress)
             _verify(temporary, artifact, progress, manifest=_manifest(source, artifact.root))
             _freeze(temporary)
+            _remove(final)
             temporary.rename(final)
             _flush(self._directory)
-        except OSError as cause:
-            raise ArtifactError(f"{artifact.source}: {cause.strerror or cause}") from cause
         finally:
             _remove(temporary)
-        self._verified.add(artifact.root)
-        return final
-
-    def _verify_staged(self, final: Path, artifact: Artifact, progress: Progress) -> None:
-        """Read a copy again that another process made; one that rotted is brought anew."""
-        try:
-            _verify(final, artifact, progress)
-        except ArtifactError:
-            _remove(final)
-            raise
-        self._verified.add(artifact.root)
 
     def _source(self, artifact: Artifact) -> Path:
         url = urlsplit(artifact.source)
@@ -109,6 +113,25 @@ class ArtifactStore:
                 hint="start vctl-agent with --allowed-root",
             )
         return path
+
+
+def _refuse_other_than_root(root: str) -> None:
+    """Refuse what is no root: it would be a path, and lead out of our directory."""
+    try:
+        check_root(root, what="root")
+    except PlanError as cause:
+        raise NotAllowed(cause.message) from cause
+
+
+def _is_whole(final: Path, artifact: Artifact, progress: Progress) -> bool:
+    """Whether a copy that another process made is there and has not rotted; read in whole."""
+    if not final.exists():
+        return False
+    try:
+        _verify(final, artifact, progress)
+    except ArtifactError:
+        return False
+    return True
 
 
 def _manifest(source: Path, root: str) -> weights.Manifest | None:

@@ -36,6 +36,8 @@ def finding(*, first: Answer, again: Answer, fresh: Answer, base: Answer) -> str
     """
     if not first.tokens:
         return "it answers nothing"
+    if any(len(a.tokens) != len(a.logprobs) for a in (first, again, fresh, base)):
+        return "it does not tell one log-probability for each token"
     if not (same(first, fresh) and same(again, fresh)):
         return "its cached answer differs from its answer without the cache"
     if same(fresh, base):

@@ -3,9 +3,11 @@
 Answers are judged by status, never by text, and `describe` is what counts.
 """
 
+import asyncio
 import secrets
+from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 import msgspec
@@ -14,13 +16,13 @@ from vctl_agent.engines.port import Description, Resident
 from vctl_agent.engines.probe import Answer, finding
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 _DESCRIBE_S = 5.0
 _CHANGE_S = 120.0
 _PROBE_PROMPT = "The same question asked twice must get the same answer, cached or not. " * 2
 _PROBE_TOKENS = 8
-_GONE = 404
-_CLIENT_ERROR = 400
-_SERVER_ERROR = 500
+_BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class _Base(msgspec.Struct):
@@ -34,6 +36,19 @@ class _Engine(msgspec.Struct):
     base: _Base
     max_loras: int
     adapters: tuple[Resident, ...]
+
+
+class _Logprobs(msgspec.Struct):
+    tokens: tuple[str, ...]
+    token_logprobs: tuple[float, ...]
+
+
+class _Choice(msgspec.Struct):
+    logprobs: _Logprobs
+
+
+class _Completion(msgspec.Struct):
+    choices: tuple[_Choice]  # exactly one
 
 
 class TorchEngine:
@@ -63,13 +78,7 @@ class TorchEngine:
     async def describe(self) -> Description:
         """Read what the engine holds now."""
         response = await self._ask("GET", "/engine", within_s=_DESCRIBE_S)
-        try:
-            engine = msgspec.json.decode(response.content, type=_Engine)
-        except msgspec.MsgspecError as cause:
-            raise PermanentEngineError(
-                f"{self._client.base_url}/engine does not answer as vctl's engine: {cause}",
-                hint="is another program listening there?",
-            ) from cause
+        engine = self._read(response, _Engine)
         return Description(
             kind=engine.kind,
             version=engine.version,
@@ -124,8 +133,17 @@ class TorchEngine:
         if salt:
             body["cache_salt"] = salt
         response = await self._ask("POST", "/v1/completions", body=body, within_s=_CHANGE_S)
-        logprobs = response.json()["choices"][0]["logprobs"]
-        return Answer(tuple(logprobs["tokens"]), tuple(logprobs["token_logprobs"]))
+        found = self._read(response, _Completion).choices[0].logprobs
+        return Answer(found.tokens, found.token_logprobs)
+
+    def _read(self, response: httpx.Response, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except (msgspec.MsgspecError, RecursionError) as cause:
+            raise PermanentEngineError(
+                f"{response.url} does not answer as vctl's engine: {cause}",
+                hint="is another program listening there?",
+            ) from cause
 
     async def _ask(
         self,
@@ -137,16 +155,19 @@ class TorchEngine:
         missing_ok: bool = False,
     ) -> httpx.Response:
         try:
-            response = await self._client.request(method, path, json=body, timeout=within_s)
-        except httpx.HTTPError as cause:
+            # httpx's limit is for each piece of an answer, ours for the whole.
+            async with asyncio.timeout(within_s):
+                response = await self._client.request(method, path, json=body, timeout=within_s)
+        except (httpx.HTTPError, TimeoutError) as cause:
+            why = str(cause) or type(cause).__name__
             raise TemporaryEngineError(
-                f"the engine at {self._client.base_url} does not answer: {cause or type(cause)}"
+                f"the engine at {self._client.base_url} does not answer: {why}"
             ) from cause
         status = response.status_code
-        if status < _CLIENT_ERROR or (missing_ok and status == _GONE):
+        if not response.is_error or (missing_ok and status == HTTPStatus.NOT_FOUND):
             return response
         said = f"{method} {path}: {status} {_message(response)}"
-        if status >= _SERVER_ERROR:
+        if response.is_server_error or status in _BUSY:
             raise TemporaryEngineError(said)
         raise PermanentEngineError(said)
 

@@ -28,6 +28,7 @@ class EngineWatch:
     def __init__(self, engine: Engine, wake: Callable[[], None]) -> None:
         self._engine = engine
         self._wake = wake
+        self._looking = asyncio.Lock()  # else a late answer would undo what a newer one told
         self.latest: Description | None = None  # None while the engine does not answer
         self.problem = "the engine was not asked yet"
 
@@ -38,17 +39,22 @@ class EngineWatch:
             await asyncio.sleep(_PERIOD_S)
 
     async def refresh(self) -> Description | None:
-        """Look now."""
-        try:
-            seen: Description | None = await self._engine.describe()
-            problem = ""
-        except EngineError as cause:
-            seen, problem = None, cause.message
-        if seen != self.latest or problem != self.problem:
-            if problem:
-                _log.warning("engine away", problem=problem)
-            elif seen and (not self.latest or self.latest.incarnation != seen.incarnation):
-                _log.info("engine found", kind=seen.kind, incarnation=seen.incarnation)
-            self.latest, self.problem = seen, problem
-            self._wake()
+        """Look now, and not before an earlier look has ended."""
+        async with self._looking:
+            try:
+                seen: Description | None = await self._engine.describe()
+                problem = ""
+            except EngineError as cause:
+                seen, problem = None, cause.message
+            self._take(seen, problem)
         return seen
+
+    def _take(self, seen: Description | None, problem: str) -> None:
+        if (seen, problem) == (self.latest, self.problem):
+            return
+        if problem:
+            _log.warning("engine away", problem=problem)
+        elif seen and (not self.latest or self.latest.incarnation != seen.incarnation):
+            _log.info("engine found", kind=seen.kind, incarnation=seen.incarnation)
+        self.latest, self.problem = seen, problem
+        self._wake()
