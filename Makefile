@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 # Workers for the tests: one a core.
 WORKERS ?= auto
 
-.PHONY: help demo test check fix generate wheel clean
+.PHONY: help demo test check fuzz bench fix generate wheel clean
 
 help:
 	@sed -n 's/^#\(   *make.*\)/\1/p' Makefile
@@ -45,6 +45,19 @@ check: $(VENV)/dev-ok
 	$(BIN)/lint-imports
 	$(BIN)/python -m vctl_cli.manpage --check
 	$(BIN)/python -m vctl_plans.diagram --check
+
+#   make fuzz    coverage-guided fuzzing of what reads weights, for FUZZ_S seconds
+FUZZ_S ?= 60
+fuzz: $(VENV)/dev-ok
+	@$(BIN)/python -c 'import atheris' 2>/dev/null \
+	  || $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: 'atheris>=3,<4' \
+	  || echo "no wheel of atheris for this Python and machine" >&2
+	$(BIN)/python -m tests.fuzz.atheris_run $(FUZZ_S)
+
+#   make bench   speed beside b3sum and others; BENCH='--size 2G --rounds 15' for more
+BENCH ?=
+bench: $(VENV)/dev-ok
+	$(BIN)/python -m bench.weights $(BENCH)
 
 #   make fix     let ruff mend what it can
 fix: $(VENV)/dev-ok

@@ -38,6 +38,11 @@ class Metrics:
         self.is_conductor = Gauge(
             "vctl_agent_is_conductor", "1 while elected conductor", registry=self.registry
         )
+        self.rotten = Gauge(
+            "vctl_agent_rotten_artifacts",
+            "Artifacts on this disk whose bytes are not those of their root any more",
+            registry=self.registry,
+        )
         self._shown: set[tuple[str, str, str]] = set()
 
     def show(self, report: NodeReport) -> None:

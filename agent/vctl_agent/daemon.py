@@ -26,6 +26,7 @@ from vctl_agent.engines.torch_client import TorchEngine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
@@ -34,6 +35,7 @@ from vctl_agent.wishes import Wishes
 from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
+from vctl_plans.release import Release
 from vctl_plans.store.port import Store
 
 _USAGE = 2
@@ -76,6 +78,7 @@ class Agent:
             crashpoints=self._crashpoints,
         )
         self._engine_watch = watch
+        self._inspector = Inspector(artifacts, self._known_releases, self._wake)
         self._link = GatewayLink(str(settings.socket), self._wake)
         self._reconciler = Reconciler(
             node=settings.node,
@@ -86,6 +89,7 @@ class Agent:
             probed=probed,
             executor=executor,
             on_report=self._on_report,
+            checks=lambda: self._inspector.checks,
         )
         self._presence = Presence(
             store,
@@ -105,12 +109,16 @@ class Agent:
             engine=settings.engine,
         )
 
+    def _known_releases(self) -> list[Release]:
+        return self._reconciler.releases()
+
     def _wake(self) -> None:
         self._reconciler.wake()
 
     def _on_report(self, report: NodeReport) -> None:
         self._last_report = report
         self._metrics.show(report)
+        self._metrics.rotten.set(len(self._inspector.rotten))
         self._presence.report(report)
 
     def problem(self) -> str:
@@ -144,6 +152,10 @@ class Agent:
                 group.create_task(self._reconciler.run(self._link))
                 group.create_task(self._presence.keep_record())
                 group.create_task(self._presence.write_reports())
+                group.create_task(self._follow_requests())
+                group.create_task(self._inspector.answer())
+                if self._settings.scrub_interval:
+                    group.create_task(self._inspector.scrub(self._settings.scrub_interval))
                 if self._settings.conduct:
                     group.create_task(self._stand())
         finally:
@@ -174,6 +186,19 @@ class Agent:
                 self._reconciler.want(self._wishes.read(update.entries))
                 for problem in self._wishes.new_problems:
                     _log.error("unreadable", problem=problem)
+
+    async def _follow_requests(self) -> None:
+        """Take what operators ask, for ever; a node serves on where it may not read that."""
+        while True:
+            try:
+                updates = self._store.watch(self._keys.requests)
+                async with contextlib.aclosing(updates):  # type: ignore[type-var]
+                    async for update in updates:
+                        if update.is_live:
+                            self._inspector.ask(update.entries)
+            except StoreError as cause:
+                _log.warning("requests cannot be followed", cause=cause.message)
+            await asyncio.sleep(_RETRY_S)
 
     async def _stand(self) -> None:
         await election.stand(

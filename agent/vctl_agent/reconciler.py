@@ -21,6 +21,7 @@ from vctl_agent.local import AgentState, GatewayState, ReadyRelease
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Key, Occasion, Tries
 from vctl_plans.errors import VctlError
+from vctl_plans.inspection import Checks
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
 from vctl_plans.phase import NodePhase
@@ -45,6 +46,7 @@ class Reconciler:
         probed: What was probed.
         executor: Does things.
         on_report: Given every report that differs from the one before.
+        checks: What was found when artifacts were hashed again.
         clock: Monotonic seconds.
     """
 
@@ -59,6 +61,7 @@ class Reconciler:
         probed: Probed,
         executor: Executor,
         on_report: Callable[[NodeReport], None],
+        checks: Callable[[], tuple[Checks, ...]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
@@ -69,6 +72,7 @@ class Reconciler:
         self._probed = probed
         self._executor = executor
         self._on_report = on_report
+        self._checks = checks
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
@@ -87,6 +91,11 @@ class Reconciler:
         """Take the fleet's newest wishes."""
         self._fleet = fleet
         self.wake()
+
+    def releases(self) -> list[Release]:
+        """Return every release that is known, of all services."""
+        services = self._fleet.services.values() if self._fleet else ()
+        return [release for service in services for release in service.releases.values()]
 
     async def run(self, link: GatewayLink) -> None:
         """Run cycles until cancelled; then stop what is being done."""
@@ -262,6 +271,7 @@ class Reconciler:
             ),
             routes=link.heard.routes if link.heard else {},
             gateway_ok=link.is_current,
+            checks=self._checks(),
         )
         if report != self._report:
             self._report = report

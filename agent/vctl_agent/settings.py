@@ -28,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_port_file: Path | None
     lease_ttl: float  # seconds
     conduct: bool
+    scrub_interval: float  # seconds; 0: never
     prefix: str
     log_level: str
     crash_at: int
@@ -72,6 +73,8 @@ _OPTIONS = (
     Option("lease-ttl", "VCTL_LEASE_TTL", "15s", read.at_least_one_second,
            "time after which a silent node counts as gone"),
     Option("conduct", "VCTL_CONDUCT", "on", read.switch, "stand for election as conductor"),
+    Option("scrub-interval", "VCTL_SCRUB_INTERVAL", "6h", read.seconds,
+           "time in which every staged artifact is hashed again, in the background; 0: never"),
     Option("prefix", "VCTL_PREFIX", DEFAULT_PREFIX, read.key_prefix, "root of vctl's keys in etcd"),
     Option("log-level", "VCTL_LOG_LEVEL", "info", read.log_level, "the lowest level to log"),
     Option("crash-at", CRASH_VARIABLE, "0", read.whole_number,

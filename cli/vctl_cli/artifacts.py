@@ -1,7 +1,7 @@
 """From a plan's source to an artifact: hashed if this command can read it, else taken on its root.
 
-The manifest goes beside the source, where whoever verifies later finds it; that the place cannot
-be written is said and is no failure.
+The manifest goes with the source, where whoever verifies later finds it; that the place cannot
+be written (a read-only mount) is said and is no failure.
 """
 
 from pathlib import Path

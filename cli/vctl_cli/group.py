@@ -128,10 +128,16 @@ def _bare(name: str, verb: Verb | Verbs | None = None) -> TyperCommand:
 
 
 def command(name: str, function: Any, *, passes_options: bool = False) -> Any:
-    """Return *function* as a command that takes the shared options too."""
+    """Return *function* as a command that takes the shared options too.
+
+    A form that the function's own options have, as `-o` of `vctl manifest`, is not the shared one.
+    """
     made = _typer_command(name, function)
     made.context_settings["ignore_unknown_options"] = passes_options
-    made.params.extend(params_of(shared))
+    own = {form for param in made.params for form in param.opts}
+    for param in params_of(shared):
+        param.opts = [form for form in param.opts if form not in own]
+        made.params.append(param)
     return made
 
 

@@ -76,6 +76,27 @@ NoWatch = Annotated[
 NewService = Annotated[
     bool, typer.Option("--new-service", help="The service does not exist yet: make it.")
 ]
+KindOption = Annotated[
+    str,
+    typer.Option(
+        "--kind", metavar="KIND", help="adapter, model or plain. [default: told from the files]"
+    ),
+]
+MaxHeader = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        help="The longest safetensors header accepted, as in 64MiB; the format ends at 100 MB."
+        " [default: 25 MB]",
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Threads. [default: one a core]")
+]
+Direct = Annotated[
+    bool,
+    typer.Option("--direct", help="Read past the page cache: it is left to the engine."),
+]
 Root = Annotated[
     str, typer.Option(metavar="b3:...", help="The Merkle root that the bytes must have.")
 ]

@@ -25,6 +25,19 @@ ROOT = Verbs(
         "verify-weights": Verb(
             "verify_weights:verify_weights", "Hash weights and compare them with their root."
         ),
+        "manifest": Verb("manifest:manifest", "Hash weights and write their manifest."),
+        "weights": Verbs(
+            "Compare weights.",
+            {
+                "diff": Verb(
+                    "weights_diff:weights_diff", "Show what differs between two versions."
+                ),
+                "compare": Verb(
+                    "weights_compare:weights_compare",
+                    "Compare two sets of weights as numbers, in ULPs.",
+                ),
+            },
+        ),
         "release": Verbs(
             "Make and look at releases.",
             {

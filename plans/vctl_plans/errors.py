@@ -14,6 +14,7 @@
     |  +- RestoredBackup        another cluster, or one whose revision went back
     +- ArtifactError
     |  +- RootMismatch
+    |  +- FileChanged           it did not hold still: trying again later may help
     |  +- MalformedWeights
     |  +- NotAllowed
     +- EngineError
@@ -141,6 +142,13 @@ class MalformedWeights(ArtifactError):  # noqa: N818
         super().__init__(f"{path}: byte {offset}: {message}", hint=hint)
         self.path = path
         self.offset = offset
+
+
+class FileChanged(ArtifactError):  # noqa: N818
+    """A file or folder that was written, replaced or removed while it was read.
+
+    Nothing is known of its bytes; reading it again, once its writer is done, may succeed.
+    """
 
 
 class NotAllowed(ArtifactError):  # noqa: N818

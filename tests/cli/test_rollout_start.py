@@ -47,18 +47,18 @@ def test_rollout_is_followed_to_converged(adapter: Path):
     assert release.components[Component.ADAPTER].rank == 4
 
 
-def test_manifest_is_written_beside_the_source_and_said(adapter: Path):
+def test_manifest_is_written_into_the_source_and_said(adapter: Path):
     vctl = a_fleet()
     said = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
-    assert (adapter.parent / "v2.vctl.json").is_file()
-    assert f"manifest written: {adapter.parent / 'v2.vctl.json'}" in said.err
+    assert (adapter / "vctl.manifest.json").is_file()
+    assert f"manifest written: {adapter / 'vctl.manifest.json'}" in said.err
     again = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
     assert again.code == 0
     assert "manifest" not in again.err
 
 
 def test_place_that_takes_no_manifest_is_no_failure(adapter: Path):
-    (adapter.parent / "v2.vctl.json").mkdir()
+    (adapter / "vctl.manifest.json").mkdir()
     said = a_fleet()("rollout", "start", "--adapter", str(adapter), "--no-watch")
     assert said.code == 0
     assert "no manifest written" in said.err

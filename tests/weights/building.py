@@ -97,5 +97,6 @@ def adapter(folder: Path, more: Mapping[str, bytes | str] | None = None) -> Path
 def sharded(folder: Path, shards: Mapping[str, Sequence[Made]]) -> Path:
     weight_map = {made.name: shard for shard, tensors in shards.items() for made in tensors}
     fill(folder, {shard: pack(tensors) for shard, tensors in shards.items()})
-    index = json.dumps({"metadata": {"total_size": 1.5}, "weight_map": weight_map})
+    size = sum(len(made.content) for tensors in shards.values() for made in tensors)
+    index = json.dumps({"metadata": {"total_size": float(size)}, "weight_map": weight_map})
     return fill(folder, {"model.safetensors.index.json": index, "config.json": "{}"})

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from blake3 import blake3
 
-from vctl_plans.errors import ArtifactError
-from vctl_plans.weights import engine
+from vctl_plans.errors import ArtifactError, FileChanged, InvariantError
+from vctl_plans.weights import engine, files
 from vctl_plans.weights.engine import Piece
 
 MIB = 1 << 20
@@ -44,11 +44,35 @@ def pieces_of(opened: tuple[int, str, bytes], size: int) -> list[Piece]:
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 5])
-@pytest.mark.parametrize("size", [1000 * 1000, MIB, 3 * MIB, 100 * MIB])
+@pytest.mark.parametrize("size", [4096, 1000 * 1000, MIB])
 def test_engine_digests_are_those_of_the_ranges(opened, threads, size):
     pieces = pieces_of(opened, size)
     expected = [blake3(opened[2][piece.begin : piece.end]).digest() for piece in pieces]
     assert engine.hash_pieces(pieces, threads=threads) == expected
+
+
+@pytest.mark.parametrize("size", [777, 4096, 1000 * 1000, MIB])
+def test_engine_reads_directly_whatever_the_ranges(opened, size):
+    fd, _, content = opened
+    if not files.go_direct(fd):
+        pytest.skip("no direct reads here")
+    pieces = [piece._replace(is_direct=True) for piece in pieces_of(opened, size)]
+    expected = [blake3(content[piece.begin : piece.end]).digest() for piece in pieces]
+    assert engine.hash_pieces(pieces) == expected
+
+
+def test_engine_direct_reads_notice_the_end(opened):
+    fd, path, content = opened
+    if not files.go_direct(fd):
+        pytest.skip("no direct reads here")
+    for begin in (len(content) - 1, len(content) + 5000):
+        with pytest.raises(FileChanged, match="it ends at byte"):
+            engine.hash_pieces([Piece(fd, path, begin, begin + 2, is_direct=True)])
+
+
+def test_engine_refuses_a_piece_that_is_longer_than_a_leaf(opened):
+    with pytest.raises(InvariantError, match="longer than a leaf"):
+        engine.hash_pieces(pieces_of(opened, MIB + 1))
 
 
 def test_engine_takes_nothing_and_empty_pieces(opened):

@@ -135,12 +135,15 @@ def test_manifest_that_is_none_is_refused(document):
         decode(document)
 
 
-def test_manifest_path_is_beside_the_source(tmp_path, monkeypatch):
-    assert manifest_path("/m/v8") == manifest_path("/m/v8/") == manifest_path("/m/x/../v8")
-    assert str(manifest_path("/m/v8/")) == "/m/v8.vctl.json"
-    assert str(manifest_path("/m/a.safetensors")) == "/m/a.safetensors.vctl.json"
-    monkeypatch.chdir(tmp_path)
-    assert manifest_path(".") == tmp_path.with_name(tmp_path.name + ".vctl.json")
+def test_manifest_path_is_in_the_directory_or_beside_the_file(tmp_path, monkeypatch):
+    place = tmp_path / "v8" / "vctl.manifest.json"
+    (tmp_path / "v8").mkdir()
+    for name in ("v8", "v8/", "x/../v8"):
+        assert manifest_path(f"{tmp_path}/{name}") == place
+    single = tmp_path / "a.safetensors"
+    assert manifest_path(single) == tmp_path / "a.safetensors.vctl.manifest.json"
+    monkeypatch.chdir(tmp_path / "v8")
+    assert manifest_path(".") == place
 
 
 def test_manifest_is_saved_whole(manifest, tmp_path):
@@ -148,30 +151,60 @@ def test_manifest_is_saved_whole(manifest, tmp_path):
     path.write_text("an older one")
     save(manifest, path)
     assert load(path, root=manifest.root) == manifest
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m", "m.vctl.json"]
+    assert path.parent == tmp_path / "m"
+    assert not [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".")]
     assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_manifest_beside_or_among_the_files_changes_nothing(manifest, tmp_path):
-    for name in ("x.vctl.json", "vctl.manifest.json"):
-        save(manifest, tmp_path / "m" / name)
+    save(manifest, tmp_path / "m" / "vctl.manifest.json")
+    assert scan(tmp_path / "m") == manifest  # its own is not even listed
+    save(manifest, tmp_path / "m" / "x.vctl.manifest.json")
     again = scan(tmp_path / "m")
     assert again.root == manifest.root
     assert {left.reason for left in again.left_out} == {"a manifest", "not needed to serve"}
 
 
+@pytest.mark.parametrize("size", [MIB + 1, 2 * MIB])
+def test_manifest_keeps_the_blocks_of_a_large_plain_file(tmp_path, size):
+    manifest = scan(fill(tmp_path, {"index": bytes(size), "note": "x"}), kind="plain")
+    large, small = manifest.files
+    assert (len(large.leaves), small.leaves) == (64, b"")
+    assert decode(encode(manifest)) == manifest
+    for to, told in ((ZERO, "digest of index is not that of its leaves"),):
+        with pytest.raises(RootMismatch, match=told):
+            decode(changed(manifest, "files", 0, "digest", to=to))
+    for number, leaves in ((0, ""), (1, OTHER_LEAF)):
+        with pytest.raises(ArtifactError, match="the wrong number of leaves"):
+            decode(changed(manifest, "files", number, "leaves", to=leaves))
+
+
+def test_manifest_of_safetensors_has_leaves_in_its_tensors_only(manifest):
+    with pytest.raises(ArtifactError, match="has leaves of its own"):
+        decode(changed(manifest, "files", 1, "leaves", to=OTHER_LEAF))
+
+
+def test_manifest_read_shallowly_leaves_leaves_unchecked(manifest):
+    untrue = changed(manifest, "tensors", 2, "leaves", to=OTHER_LEAF)
+    assert decode(untrue, is_shallow=True).root == manifest.root
+    with pytest.raises(RootMismatch, match="digest of 'w'"):
+        decode(untrue)
+    with pytest.raises(RootMismatch, match=r"digest of model.safetensors is not that of its parts"):
+        decode(changed(manifest, "tensors", 2, "digest", to=ZERO), is_shallow=True)
+
+
 def test_manifest_file_errors_name_the_file(manifest, tmp_path):
-    path = tmp_path / "x.vctl.json"
-    with pytest.raises(ArtifactError, match=r"x.vctl.json: can't be read: No such file"):
+    path = tmp_path / "x.json"
+    with pytest.raises(ArtifactError, match=r"x.json: can't be read: No such file"):
         load(path)
     path.write_bytes(b"{}")
-    with pytest.raises(ArtifactError, match=r"x.vctl.json: the manifest does not validate"):
+    with pytest.raises(ArtifactError, match=r"x.json: the manifest does not validate"):
         load(path)
     path.write_bytes(encode(manifest))
-    with pytest.raises(RootMismatch, match=r"x.vctl.json: the manifest is of"):
+    with pytest.raises(RootMismatch, match=r"x.json: the manifest is of"):
         load(path, root=ZERO)
     with pytest.raises(ArtifactError, match="can't be written: No such file"):
-        save(manifest, tmp_path / "nowhere" / "x.vctl.json")
+        save(manifest, tmp_path / "nowhere" / "x.json")
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     with pytest.raises(ArtifactError, match="can't be written: Is a directory"):
         save(manifest, tmp_path / "folder")

@@ -62,6 +62,18 @@ def test_merkle_odd_nodes_move_up():
     assert merkle.content_root(zip("abcde", (a, b, c, d, e), strict=True)) == expected
 
 
+def test_merkle_large_plain_file_can_be_checked_by_hand(tmp_path):
+    content = bytes(range(256)) * 4096 + b"tail"
+    manifest = scan(fill(tmp_path, {"index": content, "note": "x"}), kind="plain")
+    leaves = blake3(content[:MIB]).digest() + blake3(content[MIB:]).digest()
+    digest = derived("blocks", u64(MIB + 4), u64(MIB), leaves)
+    index = derived("entry", b"index", b"blocks", u64(MIB + 4), digest)
+    note = derived("entry", b"note", b"plain", u64(1), blake3(b"x").digest())
+    root = derived("artifact", u64(2), derived("node", index, note))
+    assert manifest.root == "b3:" + root.hex()
+    assert manifest.root == "b3:766b6ff5d72a1692901ed54591b5f4d2300693d42d63ba87a0a8f16a59a559c3"
+
+
 leaves_of = st.binary(min_size=1, max_size=3).map(lambda seed: blake3(seed).digest())
 tensor_parts = st.tuples(
     st.text(alphabet="ab", min_size=1, max_size=3),
@@ -101,6 +113,38 @@ def test_merkle_inner_nodes_do_not_pass_for_tensors(digests):
         for i in range(0, len(digests), 2)
     ]
     assert merkle.content_root((f"{i:02}", node) for i, node in enumerate(nodes)) != whole
+
+
+@given(st.lists(leaves_of, min_size=1, max_size=33, unique=True), st.data())
+@settings(deadline=None)
+def test_merkle_inclusion_leads_to_the_root_and_nothing_else_does(digests, data):
+    root = merkle.content_root((f"{i:02}", digest) for i, digest in enumerate(digests))
+    index = data.draw(st.integers(0, len(digests) - 1))
+    siblings = merkle.inclusion(digests, index)
+    assert len(siblings) <= (len(digests) - 1).bit_length()
+
+    def found(digest: bytes = digests[index], way: list[bytes] = siblings, **place: int):
+        where = {"index": index, "count": len(digests)} | place
+        return merkle.root_by_inclusion("content", digest, way, **where)
+
+    assert found() == root
+    other = blake3(b"other").digest()
+    assert found(digest=other) != root
+    assert found(way=[*siblings, other]) is None
+    assert found(way=siblings[:-1]) is None or not siblings
+    assert found(count=len(digests) + 1) != root
+    for at in range(len(digests)):
+        assert (found(index=at) == root) == (at == index)
+    for at in range(len(siblings)):
+        assert found(way=[*siblings[:at], other, *siblings[at + 1 :]]) != root
+
+
+def test_merkle_inclusion_has_no_place_outside():
+    digest = blake3(b"x").digest()
+    for index, count in ((0, 0), (1, 1), (2, 2), (5, 3)):
+        for siblings in ([], [digest], [digest, digest]):
+            where = {"index": index, "count": count}
+            assert merkle.root_by_inclusion("content", digest, siblings, **where) is None
 
 
 def test_merkle_kinds_of_nodes_are_apart():

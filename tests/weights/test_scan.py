@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.weights.building import Made, fill, pack, sharded, u8, zeros
-from vctl_plans.errors import ArtifactError, MalformedWeights, NotAllowed
+from vctl_plans.errors import ArtifactError, FileChanged, MalformedWeights, NotAllowed
 from vctl_plans.weights import Progress, scan
 
 MIB = 1 << 20
@@ -74,12 +74,21 @@ def test_scan_of_many_files_opens_few_at_once(tmp_path):
     assert seen == sorted(seen)
 
 
-def test_scan_progress_counts_the_tensors_bytes(tmp_path):
+def test_scan_progress_counts_the_bytes_of_all_files(tmp_path):
     seen: list[tuple[int, int]] = []
     folder = model(tmp_path, pack([u8("w", bytes(3 * MIB)), u8("a", b"12")]))
     scan(folder, progress=lambda done, total: seen.append((done, total)))
-    assert seen[0] == (0, 3 * MIB + 4)  # the tensors and the two bytes of config.json
-    assert seen[-1] == (3 * MIB + 4, 3 * MIB + 4)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    assert seen[0] == (0, size)
+    assert seen[-1] == (size, size)
+
+
+def test_scan_progress_begins_before_any_header_is_read(tmp_path):
+    folder = fill(tmp_path, {"model.safetensors": b"no header at all"})
+    seen: list[tuple[int, int]] = []
+    with pytest.raises(MalformedWeights):
+        scan(folder, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 16)]
 
 
 tensors_of = st.dictionaries(
@@ -169,7 +178,7 @@ def test_scan_notices_a_file_written_meanwhile(tmp_path):
             file.write(b"x")
         os.utime(weights, ns=(1, 1))
 
-    with pytest.raises(ArtifactError, match=r"changed while it was read.*mtime_ns") as noticed:
+    with pytest.raises(FileChanged, match=r"changed while it was read.*mtime_ns") as noticed:
         scan(folder, progress=during(write))
     assert "model.safetensors" in noticed.value.message
     assert noticed.value.hint
@@ -197,13 +206,58 @@ def test_scan_notices_a_file_replaced_cut_or_removed(tmp_path):
     actions = {
         "inode": replace,
         "size": lambda path: os.truncate(path, 700),
-        "can't be read": lambda path: path.unlink(),
+        "was removed": lambda path: path.unlink(),
     }
     for i, (told, action) in enumerate(actions.items()):
         folder = model(tmp_path / str(i), content)
         weights = folder / "model.safetensors"
-        with pytest.raises(ArtifactError, match=told):
+        with pytest.raises(FileChanged, match=told):
             scan(folder, progress=during(partial(action, weights)))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: was added"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json: was removed"),
+    ],
+)
+def test_scan_notices_files_that_come_and_go(tmp_path, change, told):
+    folder = model(tmp_path, pack([u8("w", bytes(1000))]))
+    with pytest.raises(FileChanged, match=told):
+        scan(folder, progress=during(partial(change, folder)))
+
+
+def test_scan_does_not_mind_what_is_no_part_of_the_artifact(tmp_path):
+    folder = model(tmp_path, pack([u8("w", bytes(1000))]))
+    scan(folder, progress=during(lambda: fill(folder, {"train.log": "x", ".x": "x"})))
+
+
+def test_scan_of_a_large_plain_file_is_by_blocks(tmp_path):
+    content = os.urandom(2 * MIB + 3)
+    file = scan(fill(tmp_path, {"index.faiss": content}), kind="plain").files[0]
+    blocks = [content[at : at + MIB] for at in range(0, len(content), MIB)]
+    assert file.leaves == b"".join(blake3(block).digest() for block in blocks)
+    assert file.form == "blocks"
+    whole = scan(fill(tmp_path / "one", {"index.faiss": content[:MIB]}), kind="plain").files[0]
+    assert (whole.digest, whole.form) == (f"b3:{blake3(content[:MIB]).hexdigest()}", "plain")
+
+
+def test_scan_by_direct_reads_gives_the_same(tmp_path):
+    files = {"model.safetensors": pack([u8("w", os.urandom(3 * MIB + 77)), u8("a", b"12")])}
+    folder = fill(tmp_path, files | {"config.json": b"{}", "tokenizer.model": os.urandom(MIB + 5)})
+    notes: list[str] = []
+    assert scan(folder, direct=True, note=notes.append) == scan(folder)
+
+
+def test_scan_says_where_direct_reads_are_not_to_be_had(tmp_path, monkeypatch):
+    folder = model(tmp_path, pack([u8("w", b"1234")]))
+    monkeypatch.setattr("vctl_plans.weights.files.go_direct", lambda fd: False)
+    notes: list[str] = []
+    assert scan(folder, direct=True, note=notes.append) == scan(folder)
+    assert [note.rpartition(": ")[2] for note in notes] == [
+        "its file system has no direct reads; read as usual"
+    ] * 2
 
 
 def test_scan_tells_what_it_can_not_read(tmp_path):

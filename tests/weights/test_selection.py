@@ -131,3 +131,27 @@ def test_selection_lists_any_name(tmp_path):
     adapter(tmp_path)
     (tmp_path / os.fsdecode(b"\xff.log")).write_text("x")
     assert [left.path for left in scan(tmp_path).left_out] == ["\\udcff.log"]
+
+
+def test_selection_refuses_a_pipeline_of_models(tmp_path):
+    folder = fill(tmp_path, {"model_index.json": "{}", "unet/diffusion.safetensors": WEIGHTS})
+    with pytest.raises(NotAllowed, match=r"unet/diffusion.safetensors: weights in a folder"):
+        scan(folder)
+    assert scan(folder / "unet").kind == "model"
+    assert [file.path for file in scan(folder, kind="plain").files] == [
+        "model_index.json",
+        "unet/diffusion.safetensors",
+    ]
+
+
+def test_selection_refuses_a_folder_that_is_named_as_weights(tmp_path):
+    fill(tmp_path, {"model.safetensors": WEIGHTS, "more.safetensors/a.txt": "x"})
+    with pytest.raises(NotAllowed, match=r"more.safetensors: is a folder, named as weights"):
+        scan(tmp_path)
+
+
+def test_selection_of_plain_files_knows_its_own_manifest(tmp_path):
+    fill(tmp_path, {"a.txt": "x", "vctl.manifest.json": "{}", "d/vctl.manifest.json": "{}"})
+    manifest = scan(tmp_path, kind="plain")
+    assert [file.path for file in manifest.files] == ["a.txt"]
+    assert [left.path for left in manifest.left_out] == ["d/vctl.manifest.json"]

@@ -86,6 +86,10 @@ def test_shards_named_outside_are_refused(tmp_path, shard):
         ("[" * 100_000, "does not validate", 0),
         ('{"weight_map": {"a": "m1", "a": "m2"}}', "duplicate key 'a'", 27),
         ('{"metadata": {"total_size": NaN}, "weight_map": {}}', "does not validate", 0),
+        ('{"metadata": {"total_size": "3"}, "weight_map": {}}', "does not validate", 0),
+        ('{"weight_map": {}, "weight_map": {}}', "duplicate key 'weight_map' in the index", 19),
+        ('{"m": [{"weight_map": 1}, "]"], "m": 1, "weight_map": {}}', "duplicate key 'm'", 32),
+        ('{"weight_map": {}, "metadata": {"k": [1, {}], "k": 2}}', "duplicate key 'k'", 46),
     ],
 )
 def test_shards_index_is_read_strictly(tmp_path, document, told, offset):
@@ -117,4 +121,47 @@ def test_shards_missing_are_noticed_before_any_data_is_read(tmp_path):
     seen: list[int] = []
     with pytest.raises(ArtifactError, match=r"the shard m2.safetensors is missing"):
         scan(folder, progress=lambda done, total: seen.append(done))
-    assert seen == []
+    assert seen == [0]
+
+
+@pytest.mark.parametrize("total", [3, 3.0, None])
+def test_shards_total_size_may_be_right_or_absent(tmp_path, total):
+    folder = sharded(tmp_path, SHARDS)
+    document = json.loads((folder / INDEX).read_text())
+    document["metadata"] = {"total_size": total, "total_parameters": [1, {"x": "}"}]}
+    assert scan(fill(folder, {INDEX: json.dumps(document)})).tensors
+    assert scan(fill(folder, {INDEX: json.dumps(document | {"metadata": None})})).tensors
+
+
+def test_shards_total_size_must_be_that_of_the_tensors(tmp_path):
+    folder = sharded(tmp_path, SHARDS)
+    document = json.loads((folder / INDEX).read_text()) | {"metadata": {"total_size": 4}}
+    with pytest.raises(MalformedWeights, match="total_size is 4, the tensors have 3 bytes"):
+        scan(fill(folder, {INDEX: json.dumps(document)}))
+
+
+def numbered(*names: str) -> dict[str, bytes | str]:
+    return {f"{name}.safetensors": pack([u8(name, b"1")]) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["m-00001-of-00003", "m-00003-of-00003"], "m has 2 of 3 shards: number 2 is missing"),
+        (["m-1-of-999999999"], "has 1 of 999999999 shards: number 2 is missing"),
+        (["m-00002-of-00002"], "number 1 is missing"),
+        (["m-00000-of-00001"], "its number does not fit"),
+        (["m-00003-of-00002", "m-00001-of-00002"], "its number does not fit"),
+        (["m-00001-of-00002", "m-00002-of-00003"], "fit to m-00001-of-00002.safetensors"),
+    ],
+)
+def test_shards_that_count_themselves_must_be_complete(tmp_path, names, told):
+    with pytest.raises(MalformedWeights, match=told):
+        scan(fill(tmp_path, numbered(*names)))
+
+
+def test_shards_that_count_themselves_need_no_index(tmp_path):
+    names = ("m-00001-of-00002", "m-00002-of-00002", "extra", "head-1-of-1")
+    folder = fill(tmp_path, numbered(*names))
+    assert len(scan(folder).tensors) == 4
+    assert scan(folder / "m-00001-of-00002.safetensors").tensors  # one that was named alone

@@ -1,3 +1,5 @@
+import json
+import os
 import shutil
 from pathlib import Path
 
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.weights.building import adapter, adapter_config, fill, lora, pack, sharded, u8, zeros
 from vctl_plans.errors import ArtifactError, RootMismatch
-from vctl_plans.weights import Difference, diff, scan, verify
+from vctl_plans.weights import Difference, decode, diff, encode, scan, verify
 
 MIB = 1 << 20
 BIG = pack([u8("first", b"12345678"), u8("w", bytes(5 * MIB + 100)), zeros("b", "F32", 4)])
@@ -131,6 +133,76 @@ def test_diff_finds_a_swapped_shard(tmp_path):
     with pytest.raises(RootMismatch) as told:
         verify(tmp_path / "v1", manifest)
     assert told.value.tensors == ("b",)
+
+
+def test_diff_tells_what_has_to_be_moved(tmp_path):
+    before = [u8("w", os.urandom(2 * MIB + 5)), u8("same", b"12"), u8("gone", b"3")]
+    after = [u8("w", before[0].content[:-1] + b"\0"), before[1], u8("new", b"1234")]
+    one = scan(model(tmp_path / "a", pack(before)))
+    other = scan(model(tmp_path / "b", pack(after), config="{} "))
+    header = other.files[1].header_size
+    moved = {(d.what, d.tensor or d.path): d.move_bytes for d in diff(one, other)}
+    assert moved == {
+        ("missing", "gone"): 0,
+        ("extra", "new"): 4,
+        ("content", "w"): 5,
+        ("content", "config.json"): 3,
+        ("layout", "model.safetensors"): header,
+    }
+
+
+def test_diff_finds_the_blocks_of_a_large_plain_file(tmp_path):
+    content = os.urandom(3 * MIB + 7)
+    one = scan(fill(tmp_path, {"index": content}), kind="plain")
+    other = scan(fill(tmp_path, {"index": flipped(content, MIB, 3 * MIB + 6)}), kind="plain")
+    assert diff(one, other) == (
+        Difference("content", "index", "", (1, 3), ((MIB, 2 * MIB), (3 * MIB, 3 * MIB + 7))),
+    )
+    short = scan(fill(tmp_path, {"index": content[: 2 * MIB]}), kind="plain")
+    assert [str(d) for d in diff(one, short)] == ["index has another content"]
+
+
+@pytest.mark.parametrize(
+    ("zeros", "told"),
+    [(range(MIB, 3 * MIB), "2 of them all zeros"), (range(4 * MIB + 9), "(all zeros")],
+)
+def test_diff_says_when_a_copy_looks_half_done(tmp_path, zeros, told):
+    content = os.urandom(4 * MIB + 9)
+    half = bytearray(flipped(content, 0))
+    half[zeros.start : zeros.stop] = bytes(len(zeros))
+    one = scan(model(tmp_path / "a", pack([u8("w", content)])))
+    other = scan(model(tmp_path / "b", pack([u8("w", bytes(half))])))
+    (found,) = diff(one, other)
+    assert told in str(found)
+    assert found.hint.endswith("all zeros: looks preallocated, or half copied")
+    plain = [scan(fill(tmp_path, {"c": c}), kind="plain") for c in (b"12", b"\0\0")]
+    assert [d.zero_blocks for d in diff(*plain)] == [1]
+
+
+def test_diff_of_many_ranges_names_few(tmp_path):
+    content = os.urandom(17 * MIB)
+    one = scan(model(tmp_path / "a", pack([u8("w", content)])))
+    places = range(0, 17 * MIB, 2 * MIB)
+    other = scan(model(tmp_path / "b", pack([u8("w", flipped(content, *places))])))
+    (found,) = diff(one, other)
+    assert str(found).count("-") == 6
+    assert str(found).endswith(" and 3 more ranges")
+
+
+def test_diff_checks_the_leaves_that_it_uses(tmp_path):
+    one, other = (
+        scan(model(tmp_path / name, pack([u8("w", name.encode()), u8("x", b"same")])))
+        for name in ("a", "b")
+    )
+    untrue = json.loads(encode(other))
+    for tensor in untrue["tensors"]:
+        tensor["leaves"] = untrue["tensors"][1]["leaves"]
+    shallow = decode(json.dumps(untrue).encode(), is_shallow=True)
+    with pytest.raises(RootMismatch, match="digest of 'w' is not that of its leaves"):
+        diff(one, shallow)
+    untrue["tensors"][0]["leaves"] = json.loads(encode(other))["tensors"][0]["leaves"]
+    untrue["tensors"][1]["leaves"] = untrue["tensors"][0]["leaves"]  # of one that is equal
+    assert diff(one, decode(json.dumps(untrue).encode(), is_shallow=True)) == diff(one, other)
 
 
 LORA = lora()

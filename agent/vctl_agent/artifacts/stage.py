@@ -34,6 +34,7 @@ class ArtifactStore:
 
     def __init__(self, state: Path, allowed_roots: Sequence[Path]) -> None:
         self._directory = state / "artifacts"
+        self._manifests = state / "manifests"
         self._allowed = tuple(root.resolve() for root in allowed_roots)
         self._verified: set[str] = set()
         self._locks: dict[str, threading.Lock] = {}  # by root: two services may share one
@@ -41,12 +42,21 @@ class ArtifactStore:
     def open(self) -> None:
         """Make the directory and sweep what an earlier process left half done."""
         self._directory.mkdir(parents=True, exist_ok=True)
+        self._manifests.mkdir(exist_ok=True)
         for leftover in self._directory.glob(f"{_TEMPORARY}*"):
             _remove(leftover)
 
     def path(self, root: str) -> Path:
         """Return where an artifact of *root* lies once it is staged."""
         return self._directory / root_hex(root)
+
+    def manifest_path(self, root: str) -> Path:
+        """Return where the manifest of a staged artifact lies: apart, for it is no part of it."""
+        return self._manifests / f"{root_hex(root)}.json"
+
+    def distrust(self, root: str) -> None:
+        """Count an artifact as not verified: it is read again, and brought anew where it rotted."""
+        self._verified.discard(root)
 
     def is_staged(self, root: str) -> bool:
         """Whether the artifact lies here, and this process has verified it."""
@@ -87,7 +97,9 @@ class ArtifactStore:
         _remove(temporary)
         try:
             _copy(source, temporary, progress)
-            _verify(temporary, artifact, progress, manifest=_manifest(source, artifact.root))
+            known = _manifest(source, artifact.root)
+            manifest = _verify(temporary, artifact, progress, manifest=known)
+            weights.save(manifest, self.manifest_path(artifact.root))
             _freeze(temporary)
             _remove(final)
             temporary.rename(final)
@@ -144,9 +156,9 @@ def _manifest(source: Path, root: str) -> weights.Manifest | None:
 
 def _verify(
     path: Path, artifact: Artifact, progress: Progress, *, manifest: weights.Manifest | None = None
-) -> None:
+) -> weights.Manifest:
     try:
-        weights.verify(
+        return weights.verify(
             path,
             manifest or artifact.root,
             progress=lambda done, size: progress(NodePhase.VERIFYING, done, size),

@@ -3,15 +3,20 @@
     scan(path) -> Manifest               read, check and hash a directory or a file
     verify(path, root | manifest)        ... and compare; RootMismatch names what differs
     diff(expected, actual)               two manifests: tensors, blocks, byte ranges
+    prove(manifest, name), verify_tensor one tensor alone, with its proof of inclusion
     adapter_facts(path)                  rank, alpha, targets, base; checked against the tensors
     encode, decode, load, save           a manifest as canonical JSON; reading it checks its digests
-    manifest_path(source)                `v8.vctl.json` beside `v8/`
+    manifest_path(source)                `v8/vctl.manifest.json`, or beside a single file
+    Verified(folder)                     digests of files that were verified, by their stamps
+
+Modules of their own, as not everybody needs what they import: `b3sum` (digests of whole files),
+`change` (how much numbers changed), `ulp` (numeric comparison).
 
 All raise `ArtifactError` or one of its kinds, and nothing else, for whatever bytes they are given:
 `MalformedWeights` for a broken format, `NotAllowed` for a file that may not be there,
-`RootMismatch` for the wrong bytes, `ArtifactError` itself for what can't be read or changed
-meanwhile. Nothing here imports torch or the safetensors library, or executes anything that it
-reads.
+`RootMismatch` for the wrong bytes, `FileChanged` for what did not hold still, `ArtifactError`
+itself for what can't be read. Nothing here imports torch or the safetensors library, or executes
+anything that it reads.
 """
 
 from .adapter import AdapterFacts
@@ -28,30 +33,40 @@ from .manifest import (
     save,
 )
 from .merkle import LEAF_BYTES
-from .safetensors import MAX_HEADER_BYTES
-from .scan import Progress, adapter_facts, scan
-from .selection import MANIFEST_SUFFIX, Kind
+from .proof import Inclusion, TensorProof, prove, verify_tensor
+from .safetensors import FORMAT_MAX_HEADER_BYTES, MAX_HEADER_BYTES
+from .scan import Note, Progress, adapter_facts, scan
+from .selection import MANIFEST_NAME, MANIFEST_SUFFIX, Kind
+from .verified import Verified
 from .verify import verify
 
 __all__ = [
+    "FORMAT_MAX_HEADER_BYTES",
     "LEAF_BYTES",
+    "MANIFEST_NAME",
     "MANIFEST_SUFFIX",
     "MAX_HEADER_BYTES",
     "AdapterFacts",
     "Difference",
     "FileRecord",
+    "Inclusion",
     "Kind",
     "LeftOut",
     "Manifest",
+    "Note",
     "Progress",
+    "TensorProof",
     "TensorRecord",
+    "Verified",
     "adapter_facts",
     "decode",
     "diff",
     "encode",
     "load",
     "manifest_path",
+    "prove",
     "save",
     "scan",
     "verify",
+    "verify_tensor",
 ]

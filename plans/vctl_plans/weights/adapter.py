@@ -82,7 +82,8 @@ def facts(raw: bytes, header: Header, *, config_path: str, weights_path: str) ->
 
 def _parse(raw: bytes, *, path: str) -> _Config:
     try:
-        config = msgspec.json.decode(raw, type=_Config)
+        # Decoded first: msgspec does not look into the names of keys that it passes over.
+        config = msgspec.json.decode(raw.decode(), type=_Config)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedWeights(f"does not validate: {error}", path=path) from error
     ranks = (config.rank_pattern or {}).values()

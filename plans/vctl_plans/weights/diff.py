@@ -1,18 +1,22 @@
 """What differs between two manifests: tensors, blocks and byte ranges.
 
 Goes from the roots down and enters only what differs: equal roots cost nothing, equal digests one
-comparison. Ranges are those of the second manifest's files, which is the copy at hand.
+comparison, and the leaves of a tensor that is equal are not even checked. (The nodes between a root
+and its tensors are not in a manifest: to compare two lists of digests is cheaper than to hash
+them.) Ranges are those of the second manifest's files, which is the copy at hand.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from . import merkle
-from .manifest import Manifest, TensorRecord
+from .manifest import FileRecord, Manifest, TensorRecord, check_tensor
 
 What = Literal["missing", "extra", "dtype", "shape", "content", "header", "layout"]
+
+_SHOWN_RANGES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,10 @@ class Difference:
             order of tensors or choice of them (``layout``).
         path: The file, in the second manifest if it is there.
         tensor: The tensor; empty for a file.
-        blocks: For a tensor's content, the numbers of its leaves that differ.
-        ranges: The same as byte ranges [begin, end) of the file; neighbours are joined.
+        blocks: For content, the numbers of the blocks that differ; empty for a file of one block.
+        ranges: What of the second's file the first has not, as byte ranges [begin, end);
+            neighbours are joined.
+        zero_blocks: How many of the blocks are all zeros in the second, and only there.
     """
 
     what: What
@@ -34,23 +40,59 @@ class Difference:
     tensor: str = ""
     blocks: tuple[int, ...] = ()
     ranges: tuple[tuple[int, int], ...] = ()
+    zero_blocks: int = 0
+
+    @property
+    def move_bytes(self) -> int:
+        """How many bytes have to be moved to make the second from the first."""
+        return sum(end - begin for begin, end in self.ranges)
+
+    @property
+    def hint(self) -> str:
+        """What the difference looks like; empty when like nothing that we know."""
+        if not self.zero_blocks:
+            return ""
+        who = f"{self.zero_blocks} of them " if self.zero_blocks < len(self.blocks) else ""
+        return f"{who}all zeros: looks preallocated, or half copied"
 
     def __str__(self) -> str:
         subject = f"{self.path}: tensor {self.tensor!r}" if self.tensor else self.path
+        hint = f" ({self.hint})" if self.hint else ""
         if self.what in {"missing", "extra"}:
             return f"{subject} is {self.what}"
         if not self.blocks:
-            return f"{subject} has another {self.what}"
-        ranges = ", ".join(f"{begin}-{end - 1}" for begin, end in self.ranges)
+            return f"{subject} has another {self.what}{hint}"
+        shown = ", ".join(f"{begin}-{end - 1}" for begin, end in self.ranges[:_SHOWN_RANGES])
+        more = len(self.ranges) - _SHOWN_RANGES
+        rest = f" and {more} more ranges" if more > 0 else ""
         noun = "block" if len(self.blocks) == 1 else "blocks"
-        return f"{subject} differs in {len(self.blocks)} {noun}, bytes {ranges}"
+        return f"{subject} differs in {len(self.blocks)} {noun}, bytes {shown}{rest}{hint}"
 
 
 def diff(expected: Manifest, actual: Manifest) -> tuple[Difference, ...]:
-    """List what differs, tensors first, each by name; nothing when the artifact roots are equal."""
+    """List what differs, tensors first, each by name; nothing when the artifact roots are equal.
+
+    Raises:
+        RootMismatch: The leaves of a tensor that differs are not those of its digest, in a manifest
+            that was read without checking them.
+    """
     if expected.root == actual.root:
         return ()
     return (*_tensors(expected, actual), *_files(expected, actual))
+
+
+def places(manifest: Manifest, names: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Find the files of some tensors, and their first bytes there."""
+    sizes = {tensor.name: tensor.size for tensor in manifest.tensors}
+    wanted = set(names)
+    found: dict[str, tuple[str, int]] = {}
+    for file in manifest.files:
+        at = file.header_size
+        for name in file.tensors:
+            if name in wanted:
+                found[name] = (file.path, at)
+            at += sizes[name]
+    return found
 
 
 def _tensors(expected: Manifest, actual: Manifest) -> Iterator[Difference]:
@@ -58,40 +100,72 @@ def _tensors(expected: Manifest, actual: Manifest) -> Iterator[Difference]:
         return
     was = {tensor.name: tensor for tensor in expected.tensors}
     now = {tensor.name: tensor for tensor in actual.tensors}
-    places = _places(expected) | _places(actual)
-    for name in sorted(was.keys() | now.keys()):
-        path, begin = places[name]
+    names = sorted(
+        name
+        for name in was.keys() | now.keys()
+        if name not in was or name not in now or was[name].digest != now[name].digest
+    )
+    homes = places(expected, names) | places(actual, names)
+    for name in names:
+        path, begin = homes[name]
         if name not in now:
             yield Difference("missing", path, name)
-        elif name not in was:
-            yield Difference("extra", path, name)
-        elif was[name].digest != now[name].digest:
-            yield _tensor(was[name], now[name], path, begin)
+            continue
+        if name not in was:
+            whole = _joined(((begin, begin + now[name].size),))
+            yield Difference("extra", path, name, ranges=whole)
+        else:
+            yield from of_tensor(was[name], now[name], path, begin)
 
 
-def _tensor(was: TensorRecord, now: TensorRecord, path: str, begin: int) -> Difference:
+def of_tensor(
+    was: TensorRecord, now: TensorRecord, path: str, begin: int
+) -> tuple[Difference, ...]:
+    """Compare two records of a tensor.
+
+    Args:
+        was: What it should be.
+        now: What it is.
+        path: The file that it is in.
+        begin: Its first byte there.
+
+    Raises:
+        RootMismatch: A record's leaves are not those of its digest.
+    """
+    if was.digest == now.digest:
+        return ()
+    whole = _joined(((begin, begin + now.size),))
     if was.dtype != now.dtype:
-        return Difference("dtype", path, now.name)
+        return (Difference("dtype", path, now.name, ranges=whole),)
     if was.shape != now.shape:
-        return Difference("shape", path, now.name)
-    step = merkle.DIGEST_BYTES
-    blocks = tuple(
-        at // step
-        for at in range(0, len(now.leaves), step)
-        if was.leaves[at : at + step] != now.leaves[at : at + step]
-    )
-    return Difference("content", path, now.name, blocks, _ranges(blocks, begin, now.size))
+        return (Difference("shape", path, now.name, ranges=whole),)
+    check_tensor(was)
+    check_tensor(now)
+    found = Difference("content", path, now.name)
+    return (_blocks(found, was.leaves, now.leaves, begin, now.size),)
 
 
-def _ranges(blocks: tuple[int, ...], begin: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Turn a tensor's block numbers into byte ranges of its file, joining neighbours."""
-    firsts = [b for a, b in pairwise((-2, *blocks)) if b != a + 1]
-    lasts = [a for a, b in pairwise((*blocks, -2)) if b != a + 1]
-    leaf = merkle.LEAF_BYTES
-    return tuple(
-        (begin + first * leaf, begin + min((last + 1) * leaf, size))
-        for first, last in zip(firsts, lasts, strict=True)
+def _blocks(found: Difference, was: bytes, now: bytes, begin: int, size: int) -> Difference:
+    """Complete a difference of content with the blocks that differ."""
+    step, leaf = merkle.DIGEST_BYTES, merkle.LEAF_BYTES
+    numbers = tuple(
+        at // step for at in range(0, len(now), step) if was[at : at + step] != now[at : at + step]
     )
+    sizes = {number: min(leaf, size - number * leaf) for number in numbers}
+    zeros = sum(
+        now[number * step : (number + 1) * step] == merkle.zeros_digest(sizes[number])
+        for number in numbers
+    )
+    ranges = _joined((begin + n * leaf, begin + n * leaf + sizes[n]) for n in numbers)
+    return Difference(found.what, found.path, found.tensor, numbers, ranges, zeros)
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Join byte ranges that touch; drop those that are empty."""
+    full = [(begin, end) for begin, end in ranges if begin < end]
+    begins = [now[0] for was, now in pairwise([(-1, -1), *full]) if was[1] != now[0]]
+    ends = [was[1] for was, now in pairwise([*full, (-1, -1)]) if was[1] != now[0]]
+    return tuple(zip(begins, ends, strict=True))
 
 
 def _files(expected: Manifest, actual: Manifest) -> Iterator[Difference]:
@@ -101,24 +175,26 @@ def _files(expected: Manifest, actual: Manifest) -> Iterator[Difference]:
         if path not in now:
             yield Difference("missing", path)
         elif path not in was:
-            yield Difference("extra", path)
+            yield Difference("extra", path, ranges=_own(now[path]))
         elif was[path].digest == now[path].digest and was[path].header == now[path].header:
             continue
         elif was[path].header is None or now[path].header is None:
-            yield Difference("content", path)
+            yield _plain(was[path], now[path])
         elif was[path].tensors != now[path].tensors:
-            yield Difference("layout", path)
+            yield Difference("layout", path, ranges=_own(now[path]))
         elif was[path].header != now[path].header:
-            yield Difference("header", path)
+            yield Difference("header", path, ranges=_own(now[path]))
 
 
-def _places(manifest: Manifest) -> dict[str, tuple[str, int]]:
-    """Find each tensor's file, and its first byte there."""
-    sizes = {tensor.name: tensor.size for tensor in manifest.tensors}
-    places: dict[str, tuple[str, int]] = {}
-    for file in manifest.files:
-        at = file.header_size
-        for name in file.tensors:
-            places[name] = (file.path, at)
-            at += sizes[name]
-    return places
+def _plain(was: FileRecord, now: FileRecord) -> Difference:
+    found = Difference("content", now.path, ranges=_own(now))
+    if was.form == now.form == "blocks":
+        return _blocks(found, was.leaves, now.leaves, 0, now.size)
+    is_zero = now.form == "plain" and now.size > 0
+    zeros = is_zero and merkle.to_text(merkle.zeros_digest(now.size)) == now.digest
+    return Difference("content", now.path, ranges=_own(now), zero_blocks=int(zeros))
+
+
+def _own(file: FileRecord) -> tuple[tuple[int, int], ...]:
+    """Return the range of a file that is not its tensors'."""
+    return _joined([(0, file.header_size if file.header else file.size)])

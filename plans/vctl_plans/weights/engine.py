@@ -1,9 +1,8 @@
 """The hashing engine: one thread a core, each pulling the next piece from one counter.
 
-A thread owns one buffer of a leaf's size; a piece up to that size is one `preadv` and one
-`blake3()` call, both without the interpreter's lock. Memory does not grow with the file but for 32
-bytes a piece. Whatever stops one thread stops the others at their next leaf, and is raised by the
-caller.
+A thread owns one buffer of a leaf's size; a piece is one `preadv` and one `blake3()` call, both
+without the interpreter's lock. Memory does not grow with the file but for 32 bytes a piece.
+Whatever stops one thread stops the others at their next piece, and is raised by the caller.
 """
 
 import os
@@ -13,26 +12,30 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from .files import fill
+from vctl_plans.errors import InvariantError
+
+from .files import PAGE_BYTES, fill, fill_direct, page_buffer
 from .merkle import LEAF_BYTES
 
 _PROGRESS_EVERY_S = 0.1
 
 
 class Piece(NamedTuple):
-    """A byte range of an open file.
+    """A byte range of an open file, not longer than a leaf.
 
     Args:
         fd: The open file.
         path: The file, for errors.
         begin: The first byte.
         end: The byte after the last one.
+        is_direct: Whether `files.go_direct` prepared the file.
     """
 
     fd: int
     path: str
     begin: int
     end: int
+    is_direct: bool = False
 
 
 def hash_pieces(
@@ -44,8 +47,7 @@ def hash_pieces(
     """Hash each piece with plain BLAKE3.
 
     Args:
-        pieces: In the order in which they should be read. A piece of more than one leaf is read by
-            one thread, a leaf at a time.
+        pieces: In the order in which they should be read.
         threads: As many as there are cores for this process, unless given.
         progress: Called in the caller's thread with the bytes hashed so far, ten times a second and
             at the end. What it raises stops the hashing.
@@ -54,7 +56,8 @@ def hash_pieces(
         The digests, in the order of `pieces`.
 
     Raises:
-        ArtifactError: A file could not be read, or shrank.
+        FileChanged: A file shrank.
+        ArtifactError: A file could not be read.
     """
     run = _Run(pieces)
     count = min(threads or len(os.sched_getaffinity(0)), len(pieces))
@@ -93,10 +96,12 @@ class _Run:
         self.stopped = False
 
     def work(self) -> None:
-        buffer = memoryview(bytearray(LEAF_BYTES))
+        buffer = page_buffer(LEAF_BYTES + 2 * PAGE_BYTES)
         try:
             while (index := self._claim()) is not None:
-                self.digests[index] = self._hash(self._pieces[index], buffer)
+                piece = self._pieces[index]
+                self.digests[index] = blake3(_content(piece, buffer)).digest()
+                self._count(piece.end - piece.begin)
         except BaseException as failure:  # noqa: BLE001  raised again by the caller's thread
             with self._lock:
                 self.failure = self.failure or failure
@@ -110,24 +115,16 @@ class _Run:
             self._next = index + 1
             return index
 
-    def _hash(self, piece: Piece, buffer: memoryview) -> bytes:
-        size = piece.end - piece.begin
-        if size <= LEAF_BYTES:
-            view = buffer[:size]
-            fill(piece.fd, view, piece.begin, path=piece.path)
-            digest = blake3(view).digest()
-            self._count(size)
-            return digest
-        hasher = blake3()
-        for at in range(piece.begin, piece.end, LEAF_BYTES):
-            if self.stopped:
-                break
-            view = buffer[: min(LEAF_BYTES, piece.end - at)]
-            fill(piece.fd, view, at, path=piece.path)
-            hasher.update(view)
-            self._count(len(view))
-        return hasher.digest()
-
     def _count(self, size: int) -> None:
         with self._lock:
             self.bytes_done += size
+
+
+def _content(piece: Piece, buffer: memoryview) -> memoryview:
+    if piece.end - piece.begin > LEAF_BYTES:
+        raise InvariantError(f"{piece}: longer than a leaf")
+    view = buffer[: piece.end - piece.begin]
+    if piece.is_direct:
+        return fill_direct(piece.fd, buffer, piece.begin, piece.end, path=piece.path)
+    fill(piece.fd, view, piece.begin, path=piece.path)
+    return view

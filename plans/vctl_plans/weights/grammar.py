@@ -21,6 +21,10 @@ _INTEGER = re.compile(r"(?:0|[1-9][0-9]{0,18})(?![0-9.eE])")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON = json.JSONDecoder()
+_OLD_WRITERS_START = '{},"__metadata__"'
+_OLD_WRITER = "safetensors up to 0.4.3 writes this where there are no tensors: take a newer one"
+_NEVER = re.compile(r"(?!)")
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]|[^"\[\]{},]+')
 
 
 class Cursor:
@@ -46,11 +50,11 @@ class Cursor:
             raise MalformedWeights(rule, path=path, offset=base + error.start) from error
         self._is_ascii = self._text.isascii()
 
-    def refusal(self, rule: str, at: int | None = None) -> MalformedWeights:
+    def refusal(self, rule: str, at: int | None = None, *, hint: str = "") -> MalformedWeights:
         """Make the error for a rule broken at a place in the text; by default, here."""
         at = self.pos if at is None else at
         offset = at if self._is_ascii else len(self._text[:at].encode())
-        return MalformedWeights(rule, path=self._path, offset=self._base + offset)
+        return MalformedWeights(rule, path=self._path, offset=self._base + offset, hint=hint)
 
     def skip_space(self) -> int:
         """Move over JSON's white space and tell where that led."""
@@ -92,10 +96,29 @@ class Cursor:
         rest = self._text[self.pos :].lstrip(" ")
         if rest:
             at = len(self._text) - len(rest)
-            raise self.refusal("only spaces may follow the header's object", at)
+            hint = _OLD_WRITER if self._text.startswith(_OLD_WRITERS_START) else ""
+            raise self.refusal("only spaces may follow the header's object", at, hint=hint)
 
     def members(self, where: str) -> Iterator[tuple[str, int]]:
         """Read an object: yield each key and its place; the caller reads the value before going on.
+
+        Raises:
+            MalformedWeights: Not an object, or a key appears twice.
+        """
+        return ((key, at) for key, at, _ in self.members_by(_NEVER, where))
+
+    def members_by(
+        self, usual: re.Pattern[str], where: str
+    ) -> Iterator[tuple[str, int, re.Match[str] | None]]:
+        """Read an object as `members` does, and each member that `usual` matches in one step.
+
+        Args:
+            usual: Must match white space, a key without escapes as its first group, a value, and a
+                comma or the place before ``}``; and only what is right JSON.
+            where: For errors.
+
+        Yields:
+            The key, its place, and the match where the value has been read already.
 
         Raises:
             MalformedWeights: Not an object, or a key appears twice.
@@ -105,13 +128,21 @@ class Cursor:
         if self.take("}"):
             return
         while True:
-            at = self.skip_space()
-            key = self.string(f"as a key {where}")
+            found = usual.match(self._text, self.pos)
+            if found:
+                key, at = found[1], found.start(1) - 1
+                self.pos = found.end()
+            else:
+                at = self.skip_space()
+                key = self.string(f"as a key {where}")
             if key in seen:
                 raise self.refusal(f"duplicate key {key!r} {where}", at)
             seen.add(key)
-            self.expect(":", f"after the key {key!r}")
-            yield key, at
+            if not found:
+                self.expect(":", f"after the key {key!r}")
+            yield key, at, found
+            if found and self._text[self.pos - 1] == ",":
+                continue
             if self.take("}"):
                 return
             self.expect(",", where)
@@ -129,6 +160,17 @@ class Cursor:
         if _SURROGATE.search(value):
             raise self.refusal(f"a lone surrogate in a string {where}", at)
         return str(value)
+
+    def skip_value(self) -> None:
+        """Move over any value; the text must have been checked to be JSON."""
+        depth = 0
+        self.skip_space()
+        while found := _TOKEN.match(self._text, self.pos):
+            first = found[0][0]
+            if depth == 0 and first in ",]}":
+                return
+            self.pos = found.end()
+            depth += (first in "[{") - (first in "]}")
 
     def fit_name(self, name: str, at: int) -> str:
         """Refuse a name that can't be shown: empty, too long, or with control characters."""

@@ -2,11 +2,12 @@
 
 All that can be refused without reading the data is refused first: nobody waits for 100 GB to learn
 that a shard is missing. A file must show the same stamp when its header is read, when it is opened
-to be hashed and when it has been hashed; else it changed, and that is said.
+to be hashed and when it has been hashed, and the directory must hold the same files at the end;
+else it changed, and that is said.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -22,13 +23,16 @@ from .manifest import (
     TensorRecord,
     compose,
     file_digest,
+    plain_digest,
     tensor_digest,
 )
 from .safetensors import MAX_HEADER_BYTES, Header
 from .selection import Kind, Selection
 from .sniff import SNIFF_BYTES
+from .verified import Verified
 
 Progress = Callable[[int, int], None]
+Note = Callable[[str], None]
 
 _OPEN_AT_ONCE = 64
 
@@ -42,10 +46,15 @@ class _Surveyed:
     header: Header | None = None
     header_digest: bytes = b""
 
+    @property
+    def header_bytes(self) -> int:
+        """How much of the file is not hashed in blocks."""
+        return self.header.size_bytes if self.header else 0
+
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """List what to hash: the leaves of each tensor in turn, or the whole file."""
+        """List what to hash: the leaves of each tensor in turn, or of the whole file."""
         if self.header is None:
-            yield 0, self.stamp.size
+            yield from merkle.leaf_ranges(0, self.stamp.size)
             return
         for tensor in self.header.tensors:
             yield from merkle.leaf_ranges(tensor.begin, tensor.end)
@@ -57,6 +66,9 @@ def scan(
     kind: Kind | None = None,
     threads: int | None = None,
     max_header_bytes: int = MAX_HEADER_BYTES,
+    direct: bool = False,
+    verified: Verified | None = None,
+    note: Note | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Read an artifact in whole and describe it.
@@ -68,32 +80,39 @@ def scan(
         kind: What it must be; told from its files when None.
         threads: As many as there are cores for this process, unless given.
         max_header_bytes: The longest safetensors header accepted, up to 100 MB.
-        progress: Called with (bytes hashed, bytes in all): first with 0, then ten times a second,
-            at last with both equal. What it raises stops the scan.
+        direct: Read past the page cache (O_DIRECT), which leaves it to others and costs less CPU;
+            with twice as many threads, as they wait for the disk.
+        verified: What was verified before: files whose stamps it knows are not read again.
+        note: Told what is not as asked but no error: a file that can't be read directly.
+        progress: Called with (bytes done, bytes of all files): first with 0, before any header is
+            read, then ten times a second, at last with both equal. What it raises stops the scan.
 
     Raises:
         NotAllowed: A link, a special file, pickled weights, or a file that the kind needs is
             absent.
         MalformedWeights: A file breaks a rule of its format; or shards, index or configuration
             disagree.
-        ArtifactError: A file can't be read, or changed meanwhile.
+        FileChanged: A file or the directory changed meanwhile.
+        ArtifactError: A file can't be read.
     """
     with files.open_source(path) as source:
-        selected, surveyed = _survey(source, kind, max_header_bytes)
-        total = sum(end - begin for file in surveyed for begin, end in file.ranges())
-        done = 0
-        if progress:
-            progress(0, total)
+        selected = selection.select(source, kind)
+        stamps = {path: files.stamp_at(source, path) for path in selected.files}
+        total = sum(stamp.size for stamp in stamps.values())
+        report = progress or _silent
+        report(0, total)
+        surveyed = _survey(source, selected, stamps, max_header_bytes)
+        pairs = [(file, _known(file, verified)) for file in surveyed]
+        hashing = _Hashing(source, threads, note if direct else None, is_direct=direct)
         records: list[FileRecord] = []
         tensors: list[TensorRecord] = []
-        for at in range(0, len(surveyed), _OPEN_AT_ONCE):
-            batch = surveyed[at : at + _OPEN_AT_ONCE]
-            report = _shifted(progress, done, total)
-            for file, digests in _hash(source, batch, threads, report):
-                record, held = _describe(file, digests)
-                records.append(record)
-                tensors.extend(held)
-                done += file.stamp.size - record.header_size
+        for file, digests in hashing.run(pairs, report, total):
+            record, held = _describe(file, digests)
+            records.append(record)
+            tensors.extend(held)
+            if verified:
+                verified.note(file.path, file.stamp, file.header_digest, digests)
+        _check_same_files(source, selected)
         left_out = [LeftOut(path, reason) for path, reason in selected.left_out]
         return compose(selected.kind, records, tensors, left_out)
 
@@ -107,22 +126,24 @@ def adapter_facts(
         ArtifactError: As `scan` does; only configuration and headers are read.
     """
     with files.open_source(path) as source:
-        _, surveyed = _survey(source, "adapter", max_header_bytes)
-        return _facts(source, surveyed)
+        selected = selection.select(source, "adapter")
+        stamps = {path: files.stamp_at(source, path) for path in selected.files}
+        return _facts(source, _survey(source, selected, stamps, max_header_bytes))
 
 
 def _survey(
-    source: Source, kind: Kind | None, max_header_bytes: int
-) -> tuple[Selection, list[_Surveyed]]:
-    """Select the files, read their headers, and check all that needs no data."""
-    selected = selection.select(source, kind)
+    source: Source, selected: Selection, stamps: Mapping[str, Stamp], max_header_bytes: int
+) -> list[_Surveyed]:
+    """Read the headers, and check all that needs no data."""
     surveyed = [
-        _survey_weights(source, path, max_header_bytes)
+        _survey_weights(source, path, stamps[path], max_header_bytes)
         if selected.kind != "plain" and path.endswith(safetensors.SUFFIX)
-        else _survey_plain(source, path)
+        else _Surveyed(path, stamps[path])
         for path in selected.files
     ]
     headers = {file.path: file.header for file in surveyed if file.header is not None}
+    if not source.single:
+        shards.check_numbers(headers, source)
     shards.check_names(headers, source)
     if selection.SHARD_INDEX in selected.files:
         shown = source.display(selection.SHARD_INDEX)
@@ -130,22 +151,14 @@ def _survey(
         shards.check_index(shards.parse_index(raw, path=shown), headers, path=shown)
     if selected.kind == "adapter":
         _facts(source, surveyed)
-    return selected, surveyed
+    return surveyed
 
 
-def _survey_plain(source: Source, path: str) -> _Surveyed:
-    fd = files.open_file(source, path)
-    try:
-        return _Surveyed(path, files.stamp_of(fd))
-    finally:
-        os.close(fd)
-
-
-def _survey_weights(source: Source, path: str, max_header_bytes: int) -> _Surveyed:
+def _survey_weights(source: Source, path: str, stamp: Stamp, max_header_bytes: int) -> _Surveyed:
     shown = source.display(path)
     fd = files.open_file(source, path)
     try:
-        stamp = files.stamp_of(fd)
+        files.check_same(stamp, files.stamp_of(fd), path=shown)
         start = files.read_exactly(fd, min(SNIFF_BYTES, stamp.size), 0, path=shown)
         size = safetensors.header_size(
             start, stamp.size, path=shown, max_header_bytes=max_header_bytes
@@ -169,33 +182,81 @@ def _facts(source: Source, surveyed: Sequence[_Surveyed]) -> AdapterFacts:
     )
 
 
-def _hash(
-    source: Source,
-    batch: Sequence[_Surveyed],
-    threads: int | None,
-    progress: Callable[[int], None] | None,
-) -> Iterator[tuple[_Surveyed, list[bytes]]]:
-    """Hash some files at once; pair each that held still with the digests of its ranges."""
-    with ExitStack() as stack:
-        pieces: list[engine.Piece] = []
-        for file in batch:
-            fd = files.open_file(source, file.path)
-            stack.callback(os.close, fd)
-            shown = source.display(file.path)
-            files.check_same(file.stamp, files.stamp_of(fd), path=shown)
-            pieces += [engine.Piece(fd, shown, begin, end) for begin, end in file.ranges()]
-        digests = iter(engine.hash_pieces(pieces, threads=threads, progress=progress))
-        for file in batch:
-            files.check_unchanged(source, file.path, file.stamp)
-    for file in batch:
-        yield file, [next(digests) for _ in file.ranges()]
+def _known(file: _Surveyed, verified: Verified | None) -> list[bytes] | None:
+    """Recall a file's digests, if it is unchanged since they were verified."""
+    if not verified:
+        return None
+    digests = verified.find(file.path, file.stamp, file.header_digest)
+    fits = digests is not None and len(digests) == sum(1 for _ in file.ranges())
+    return digests if fits else None
+
+
+_Known = tuple[_Surveyed, list[bytes] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hashing:
+    """How the files of one scan are read."""
+
+    source: Source
+    threads: int | None
+    note: Note | None
+    is_direct: bool
+
+    def run(
+        self, pairs: Sequence[_Known], progress: Progress, total: int
+    ) -> Iterator[tuple[_Surveyed, list[bytes]]]:
+        """Hash the files whose digests are not known; pair each with the digests of its ranges."""
+        done = sum(
+            file.header_bytes if digests is None else file.stamp.size for file, digests in pairs
+        )
+        for at in range(0, len(pairs), _OPEN_AT_ONCE):
+            batch = pairs[at : at + _OPEN_AT_ONCE]
+            yield from self._at_once(batch, _shifted(progress, done, total))
+            done += sum(f.stamp.size - f.header_bytes for f, digests in batch if digests is None)
+
+    def _at_once(
+        self, batch: Sequence[_Known], progress: Callable[[int], None]
+    ) -> Iterator[tuple[_Surveyed, list[bytes]]]:
+        """Hash some files at once; those held still while they were read."""
+        threads = self.threads or len(os.sched_getaffinity(0)) * (1 + self.is_direct)
+        with ExitStack() as stack:
+            pieces: list[engine.Piece] = []
+            for file, known in batch:
+                if known is None:
+                    pieces += self._pieces(file, stack)
+            hashed = iter(engine.hash_pieces(pieces, threads=threads, progress=progress))
+            for file, _ in batch:
+                files.check_unchanged(self.source, file.path, file.stamp)
+        for file, known in batch:
+            yield file, [next(hashed) for _ in file.ranges()] if known is None else known
+
+    def _pieces(self, file: _Surveyed, stack: ExitStack) -> list[engine.Piece]:
+        fd = files.open_file(self.source, file.path)
+        stack.callback(os.close, fd)
+        shown = self.source.display(file.path)
+        files.check_same(file.stamp, files.stamp_of(fd), path=shown)
+        is_direct = self.is_direct and files.go_direct(fd)
+        if self.note and not is_direct:
+            self.note(f"{shown}: its file system has no direct reads; read as usual")
+        return [engine.Piece(fd, shown, begin, end, is_direct) for begin, end in file.ranges()]
+
+
+def _check_same_files(source: Source, before: Selection) -> None:
+    """Require that the directory still holds the files that were read, and no other."""
+    now = selection.select(source, before.kind).files
+    for path in sorted(set(now) ^ set(before.files)):
+        what = "added" if path in now else "removed"
+        raise files.changed(source.display(path), f"was {what} while the directory was read")
 
 
 def _describe(file: _Surveyed, digests: Sequence[bytes]) -> tuple[FileRecord, list[TensorRecord]]:
     """Turn a file's digests into its records."""
     size = file.stamp.size
     if file.header is None:
-        return FileRecord(file.path, size, merkle.to_text(digests[0])), []
+        leaves = b"".join(digests)
+        own = leaves if merkle.plain_form(size) == "blocks" else b""
+        return FileRecord(file.path, size, plain_digest(size, leaves), leaves=own), []
     tensors: list[TensorRecord] = []
     at = 0
     for tensor in file.header.tensors:
@@ -219,5 +280,9 @@ def _describe(file: _Surveyed, digests: Sequence[bytes]) -> tuple[FileRecord, li
     return record, tensors
 
 
-def _shifted(progress: Progress | None, done: int, total: int) -> Callable[[int], None] | None:
-    return (lambda more: progress(done + more, total)) if progress else None
+def _shifted(progress: Progress, done: int, total: int) -> Callable[[int], None]:
+    return lambda more: progress(done + more, total)
+
+
+def _silent(done: int, total: int) -> None:
+    pass

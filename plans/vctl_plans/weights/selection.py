@@ -10,6 +10,10 @@ among what is left out quietly: those that can't be told are refused.
     plain     every file (prompt templates, an index), folders included
 
 In no kind: names that begin with a dot, `__pycache__`, manifests.
+
+A pipeline of several models (diffusers: weights only in folders, `unet/`, `vae/`) is refused rather
+than guessed at: its models may use one tensor name twice, so they have no content root together.
+Each of its folders is a model; kind plain takes the whole as bytes.
 """
 
 from collections.abc import Iterable
@@ -24,13 +28,14 @@ from .safetensors import SUFFIX
 
 Kind = Literal["adapter", "model", "plain"]
 
-MANIFEST_SUFFIX: Final = ".vctl.json"
+MANIFEST_NAME: Final = "vctl.manifest.json"
+MANIFEST_SUFFIX: Final = f".{MANIFEST_NAME}"
 ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
 SHARD_INDEX: Final = "model.safetensors.index.json"
 
 _CHAT_TEMPLATES: Final = "additional_chat_templates"
-_MANIFESTS = (f"*{MANIFEST_SUFFIX}", "vctl.manifest.json")
+_MANIFESTS = (MANIFEST_NAME, f"*{MANIFEST_SUFFIX}")
 _TOKENIZER = (
     "tokenizer*.json",
     "tokenizer.model*",
@@ -99,6 +104,7 @@ def select(source: Source, kind: Kind | None) -> Selection:
     if source.single:
         return _single(source, kind)
     top = list_folder(source, "")
+    is_told = kind is None
     kind = kind or _told(source, {entry.name for entry in top if not entry.is_folder})
     files: list[str] = []
     left_out: list[tuple[str, str]] = []
@@ -108,6 +114,8 @@ def select(source: Source, kind: Kind | None) -> Selection:
             left_out.append((f"{shown}/" if is_folder else shown, reason))
         else:
             files.append(path)
+    if is_told and kind == "plain":
+        _refuse_pipeline(source, files)
     _check_complete(source, kind, files)
     return Selection(kind, tuple(sorted(files, key=str.encode)), tuple(sorted(left_out)))
 
@@ -157,12 +165,14 @@ def _walk(source: Source, kind: Kind, top: list[Listed]) -> Iterable[tuple[str, 
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
             reason = _left_out(kind, path, entry)
+            if path == MANIFEST_NAME and not entry.is_folder:
+                continue  # vctl's own: a manifest that lists itself would not be the same again
             if not reason:
                 _check_path(source, path)
             if entry.is_folder and not reason:
                 folders.append((path, list_folder(source, path)))
             else:
-                _refuse_stray_weights(source, kind, path, reason)
+                _refuse_stray_weights(source, kind, path, entry, reason)
                 yield path, entry.is_folder, reason
 
 
@@ -186,10 +196,22 @@ def _left_out(kind: Kind, path: str, entry: Listed) -> str:
     return next((why for why, names in reasons if _matches(name, names)), "not needed to serve")
 
 
-def _refuse_stray_weights(source: Source, kind: Kind, path: str, reason: str) -> None:
+def _refuse_stray_weights(
+    source: Source, kind: Kind, path: str, entry: Listed, reason: str
+) -> None:
+    if kind != "plain" and entry.is_folder and path.endswith(SUFFIX):
+        raise NotAllowed(f"{source.display(path)}: is a folder, named as weights")
     if reason and kind == "adapter" and "/" not in path and path.endswith(SUFFIX):
         rule = f"weights that do not belong to an adapter, beside {ADAPTER_WEIGHTS}"
         raise NotAllowed(f"{source.display(path)}: {rule}", hint="move the file elsewhere")
+
+
+def _refuse_pipeline(source: Source, files: list[str]) -> None:
+    inner = [path for path in files if path.endswith(SUFFIX)]
+    if inner:
+        rule = "weights in a folder, none beside it: a pipeline of several models is no artifact"
+        hint = "name one of its folders, or say kind plain to take every file as it is"
+        raise NotAllowed(f"{source.display(min(inner))}: {rule}", hint=hint)
 
 
 def _check_complete(source: Source, kind: Kind, files: list[str]) -> None:

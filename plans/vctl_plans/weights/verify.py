@@ -20,6 +20,7 @@ def verify(
     kind: Kind | None = None,
     threads: int | None = None,
     max_header_bytes: int = MAX_HEADER_BYTES,
+    direct: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
     """Read an artifact in whole and compare it with what it should be.
@@ -30,6 +31,7 @@ def verify(
         kind: What the artifact must be; the manifest's, or told from the files, when None.
         threads: See `scan`.
         max_header_bytes: See `scan`.
+        direct: See `scan`.
         progress: See `scan`.
 
     Returns:
@@ -46,6 +48,7 @@ def verify(
         kind=kind,
         threads=threads,
         max_header_bytes=max_header_bytes,
+        direct=direct,
         progress=progress,
     )
     if isinstance(expected, str):

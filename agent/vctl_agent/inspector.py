@@ -1,0 +1,150 @@
+"""Hashes again what lies on this node's disk: when an operator asks, and now and then by itself.
+
+A request is answered once, in the node's report, and the answer goes when the request expires. The
+scrub tells only of what has rotted. An artifact that has rotted counts as not verified any more, so
+that no engine is given it again before it was brought anew; what is resident stays (DESIGN 6).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from vctl_agent.artifacts.check import check_apart
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_plans.codec import decode
+from vctl_plans.errors import ArtifactError, VctlError
+from vctl_plans.inspection import SCRUB, Checked, Checks, VerifyRequest
+from vctl_plans.release import Release
+from vctl_plans.store.port import KeyValue
+
+_log = structlog.get_logger(__name__)
+
+
+class Inspector:
+    """Checks staged artifacts, one at a time.
+
+    Args:
+        artifacts: The node's artifacts.
+        releases: Gives every release that is known now.
+        wake: Called when there is something new to report.
+    """
+
+    def __init__(
+        self,
+        artifacts: ArtifactStore,
+        releases: Callable[[], Iterable[Release]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._artifacts = artifacts
+        self._releases = releases
+        self._wake = wake
+        self._asked: dict[str, VerifyRequest] = {}
+        self._answers: dict[str, Checks] = {}
+        self._rotten: dict[str, Checked] = {}  # by root
+        self._news = asyncio.Event()
+
+    @property
+    def checks(self) -> tuple[Checks, ...]:
+        """What the node's report says."""
+        scrub = (Checks(request=SCRUB, found=self.rotten),) if self.rotten else ()
+        return (*(self._answers[name] for name in sorted(self._answers)), *scrub)
+
+    @property
+    def rotten(self) -> tuple[Checked, ...]:
+        """What has rotted on this disk, and was not brought anew since."""
+        return tuple(
+            self._rotten[root]
+            for root in sorted(self._rotten)
+            if not self._artifacts.is_staged(root)
+        )
+
+    def ask(self, entries: Mapping[str, KeyValue]) -> None:
+        """Take the requests that stand; answers to others are dropped."""
+        asked = {}
+        for key, entry in entries.items():
+            try:
+                request = decode(entry.value, VerifyRequest, key=key)
+            except VctlError as problem:
+                _log.warning("unreadable request", problem=problem.message)
+                continue
+            asked[request.id] = request
+        self._asked = asked
+        expired = set(self._answers) - set(asked)
+        for request_id in expired:
+            del self._answers[request_id]
+        if expired:
+            self._wake()
+        self._news.set()
+
+    async def answer(self) -> None:
+        """Answer requests until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while open_requests := [r for r in self._asked.values() if r.id not in self._answers]:
+                request = open_requests[0]
+                found = [
+                    await self._check(release, request.id, is_background=False)
+                    for release in self._staged(request.service)
+                ]
+                if request.id in self._asked:
+                    self._answers[request.id] = Checks(request=request.id, found=tuple(found))
+                    self._wake()
+
+    async def scrub(self, every_s: float) -> None:
+        """Check everything that is staged, spread over each *every_s* seconds, until cancelled."""
+        while True:
+            staged = self._staged("")
+            for release in staged:
+                await asyncio.sleep(every_s / len(staged))
+                await self._check(release, SCRUB, is_background=True)
+            if not staged:
+                await asyncio.sleep(every_s)
+
+    def _staged(self, service: str) -> list[Release]:
+        """Return the releases whose artifact lies here, one for each root."""
+        by_root = {
+            release.adapter.root: release
+            for release in self._releases()
+            if release.adapter
+            and service in {"", release.service}
+            and self._artifacts.path(release.adapter.root).is_dir()
+        }
+        return [by_root[root] for root in sorted(by_root)]
+
+    async def _check(self, release: Release, request: str, *, is_background: bool) -> Checked:
+        assert release.adapter is not None  # noqa: S101  `_staged` saw to it
+        root = release.adapter.root
+        path, manifest = self._artifacts.path(root), self._artifacts.manifest_path(root)
+        try:
+            found = await check_apart(path, root, manifest, is_background=is_background)
+            problem, size_bytes = found.problem, found.size_bytes
+        except ArtifactError as cause:
+            problem, size_bytes = cause.message, 0
+        checked = Checked(
+            request=request,
+            service=release.service,
+            number=release.number,
+            root=root,
+            size_bytes=size_bytes,
+            problem=problem,
+        )
+        self._take(checked)
+        return checked
+
+    def _take(self, checked: Checked) -> None:
+        was_rotten = checked.root in self._rotten
+        if checked.is_good:
+            self._rotten.pop(checked.root, None)
+        elif self._artifacts.path(checked.root).is_dir():  # else it was removed meanwhile
+            self._artifacts.distrust(checked.root)
+            self._rotten[checked.root] = checked
+            _log.error(
+                "artifact has rotted",
+                service=checked.service,
+                release=checked.number,
+                problem=checked.problem,
+            )
+        if was_rotten != (checked.root in self._rotten):
+            self._wake()

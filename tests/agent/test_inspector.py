@@ -1,0 +1,159 @@
+"""What lies on a node's disk is hashed again when asked, and by itself."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.support import SERVICE, make_releases
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.inspector import Inspector
+from vctl_plans.codec import encode
+from vctl_plans.inspection import SCRUB, VerifyRequest
+from vctl_plans.release import Release
+from vctl_plans.store.port import KeyValue
+
+TENSOR = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
+
+
+class Disk:
+    """A node's disk with the artifacts of some releases staged on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.releases = make_releases(folder, 2)
+        self.artifacts = ArtifactStore(folder / "state", [folder])
+        self.artifacts.open()
+        for release in self.releases.values():
+            assert release.adapter is not None
+            self.artifacts.stage(release.adapter, lambda _phase, _done, _size: None)
+        self.wakes = 0
+        self.inspector = Inspector(self.artifacts, self._known, self._wake)
+
+    def _known(self) -> list[Release]:
+        return list(self.releases.values())
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def root(self, number: int) -> str:
+        adapter = self.releases[number].adapter
+        assert adapter is not None
+        return adapter.root
+
+    def rot(self, number: int) -> None:
+        """Flip a bit of the last tensor of a staged copy."""
+        file = self.artifacts.path(self.root(number)) / "adapter_model.safetensors"
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.chmod(0o644)
+        file.write_bytes(content)
+        file.chmod(0o444)
+
+    def ask(self, *requests: VerifyRequest) -> None:
+        self.inspector.ask(
+            {r.id: KeyValue(r.id, encode(r), 1, 1) for r in requests},
+        )
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+async def _while_running(
+    work: Callable[[], Coroutine[Any, Any, None]], until: Callable[[], bool]
+) -> None:
+    task = asyncio.create_task(work())
+    try:
+        async with asyncio.timeout(30):
+            while not until():
+                await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_request_is_answered_with_every_artifact(disk: Disk) -> None:
+    """Each with what it is, and that it is whole."""
+    disk.ask(VerifyRequest(id="q1"))
+    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+
+    (answer,) = disk.inspector.checks
+    assert "q1" == answer.request
+    assert {disk.root(1), disk.root(2)} == {found.root for found in answer.found}
+    assert all(found.is_good and found.size_bytes for found in answer.found)
+
+
+async def test_request_for_another_service_is_answered_with_nothing(disk: Disk) -> None:
+    """So that nobody waits for a node that holds nothing of it."""
+    disk.ask(VerifyRequest(id="q1", service="other"))
+    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+
+    assert () == disk.inspector.checks[0].found
+
+
+async def test_rot_is_found_and_named(disk: Disk) -> None:
+    """By tensor; the copy is not trusted any more, the other is."""
+    disk.rot(1)
+    disk.ask(VerifyRequest(id="q1", service=SERVICE))
+    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+
+    answer = disk.inspector.checks[0]
+    problems = {found.number: found.problem for found in answer.found}
+    assert TENSOR in problems[1]
+    assert "" == problems[2]
+    assert not disk.artifacts.is_staged(disk.root(1))
+    assert disk.artifacts.is_staged(disk.root(2))
+    assert [1] == [found.number for found in disk.inspector.rotten]
+
+
+async def test_answer_goes_with_its_request(disk: Disk) -> None:
+    """A report does not grow with what was asked once."""
+    disk.ask(VerifyRequest(id="q1"))
+    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+    disk.ask()
+
+    assert () == disk.inspector.checks
+
+
+async def test_scrub_tells_only_of_what_has_rotted(disk: Disk) -> None:
+    """A disk that is whole writes nothing to etcd."""
+    await _while_running(lambda: disk.inspector.scrub(0.2), _after(1.5))
+    assert (0, ()) == (disk.wakes, disk.inspector.checks)
+
+    disk.rot(2)
+    await _while_running(lambda: disk.inspector.scrub(0.2), lambda: bool(disk.inspector.checks))
+
+    (told,) = disk.inspector.checks
+    assert SCRUB == told.request
+    assert [2] == [found.number for found in told.found]
+
+
+async def test_artifact_that_was_brought_anew_is_not_told_any_more(disk: Disk) -> None:
+    """Trust returns with the bytes."""
+    disk.rot(1)
+    await _while_running(lambda: disk.inspector.scrub(0.1), lambda: bool(disk.inspector.checks))
+    adapter = disk.releases[1].adapter
+    assert adapter is not None
+    disk.artifacts.stage(adapter, lambda _phase, _done, _size: None)
+
+    assert () == disk.inspector.checks
+
+
+async def test_request_that_cannot_be_read_is_passed_over(disk: Disk) -> None:
+    """The others are answered."""
+    good = VerifyRequest(id="q2")
+    disk.inspector.ask(
+        {"q1": KeyValue("q1", b"nonsense", 1, 1), "q2": KeyValue("q2", encode(good), 1, 1)}
+    )
+    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+
+    assert ["q2"] == [answer.request for answer in disk.inspector.checks]
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    loop_time = asyncio.get_event_loop().time
+    end = loop_time() + seconds
+    return lambda: loop_time() >= end
