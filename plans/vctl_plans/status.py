@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.rollout import wanted
@@ -159,7 +160,7 @@ def node_status(node: str, fleet: Fleet) -> NodeStatus:
         phase = worst.phase if worst else IDLE
         if phase == NodePhase.READY and not report.gateway_ok:
             phase = HANDING_OVER
-        reason = reason or _failure(lines)
+        reason = reason or _failure(lines) or _rot(report)
     return NodeStatus(
         node=node,
         is_present=record is not None,
@@ -196,6 +197,16 @@ def _release(
 
 def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
     return min(lines, key=lambda line: _WORST_FIRST.index(NodePhase(line.phase)), default=None)
+
+
+def _rot(report: NodeReport) -> str:
+    """Return what has rotted on the node's disk, though it serves on from what is resident."""
+    found = [each for answer in report.checks if answer.request == SCRUB for each in answer.found]
+    return (
+        f"on disk: release {found[0].number} of {found[0].service}: {found[0].problem}"
+        if found
+        else ""
+    )
 
 
 def _failure(lines: Iterable[ReleaseStatus]) -> str:

@@ -200,6 +200,31 @@ def test_status_shows_what_is_served(fleet: Fleet) -> None:
     assert json.loads(said.out)
 
 
+def test_every_node_hashes_again_when_asked(fleet: Fleet) -> None:
+    """Through etcd alone; rot on one node's disk is found there, and it serves on."""
+    said = fleet.vctl("verify-weights", "--service", "support", "--timeout", "30s")
+    assert 0 == said.code, said
+    assert "verified (2/2)" in said.out
+
+    stable = fleet.service().stable
+    assert stable is not None
+    assert stable.adapter is not None
+    copy = fleet.folder / "nodes/n2/agent/artifacts" / stable.adapter.root.removeprefix("b3:")
+    file = copy / "adapter_model.safetensors"
+    whole = file.read_bytes()
+    file.chmod(0o644)
+    try:
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        said = fleet.vctl("verify-weights", "--service", "support", "--timeout", "30s")
+        assert 1 == said.code, said
+        assert "n2: differs: release" in said.out
+        assert "n1: verified" in said.out
+        assert stable.number == ask(fleet.dev.gateway_urls["n2"])[0]
+    finally:
+        file.write_bytes(whole)
+    assert 0 == fleet.vctl("verify-weights", "--service", "support", "--timeout", "30s").code
+
+
 def test_etcd_away_while_serving_costs_no_request(fleet: Fleet) -> None:
     """The last route goes on being served; when etcd returns, rollouts go on."""
     with Load(list(fleet.dev.gateway_urls.values())).running(each=1) as load:

@@ -1,23 +1,30 @@
 """`vctl verify-weights`: the root of what lies at a path, and whether it is the right one."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import Direct, KindOption, MaxHeader, Root, Threads
+from vctl_cli.options import Direct, KindOption, MaxHeader, Root, Service, Threads
 from vctl_cli.render.document import show
 from vctl_cli.render.verification import tensor_text, verification_text
 from vctl_cli.scanning import Scanning, header_bytes, kind_of
-from vctl_cli.session import session_of
+from vctl_cli.session import Session, session_of
 from vctl_cli.verifying import expectation, verified_tensor, verified_whole
+from vctl_plans.errors import PlanError
+
+if TYPE_CHECKING:
+    from vctl_plans.store.port import Store
 
 
 def verify_weights(
     ctx: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A directory, or one file.")],
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PATH", help="A directory, or one file.")
+    ] = None,
     *,
+    service: Service = "",
     root: Root = "",
     manifest: Annotated[
         Path | None,
@@ -49,8 +56,13 @@ def verify_weights(
     vctl-manifest) tells in which tensors, blocks and bytes a copy differs; --root says which root
     it must have. Where there is neither the root is printed, the format is checked, and nothing is
     compared. Exit status 0: equal, or nothing to compare with; 1: it differs or is malformed.
+
+    Without PATH, and with --fleet or --service, every node of the fleet hashes again what it serves
+    from, and the answers are shown node by node.
     """
     session = session_of(ctx)
+    if path is None:
+        return verify_nodes(session, service)
     how = Scanning(session.screen, threads, header_bytes(max_header), direct, kind_of(kind))
     expected = expectation(path, root=root, manifest=manifest, tensor=tensor, screen=how.screen)
     if tensor:
@@ -61,3 +73,33 @@ def verify_weights(
     view = verified_whole(path, expected, how, state=state, has_sums=b3sum)
     show(session, view, kind="verification", table=lambda: verification_text(view))
     return ExitCode.FAILED if view.differences else ExitCode.DONE
+
+
+def verify_nodes(session: Session, service: str) -> ExitCode:
+    """Have all nodes hash again, and show what each found.
+
+    Raises:
+        PlanError: Neither a path nor a fleet was named, or no node is present.
+    """
+    from vctl_cli import fleetverify  # noqa: PLC0415  few want it, and it needs the store
+    from vctl_cli.options import Output  # noqa: PLC0415
+
+    if not (session.shared.fleet or service):
+        raise PlanError("missing", path="PATH", hint="or --fleet NAME, to ask a fleet's nodes")
+    is_table = session.output is Output.TABLE
+
+    async def act(store: "Store") -> ExitCode:
+        view = await fleetverify.verify_fleet(
+            store,
+            session.target.keys,
+            service=service,
+            request=session.request(""),
+            timeout_s=session.target.timeout_s,
+            tell=lambda node: (
+                session.screen.data(fleetverify.node_text(node)) if is_table else None
+            ),
+        )
+        show(session, view, kind="fleet-verification", table=fleetverify.verdict_text(view))
+        return view.exit_code
+
+    return session.run(act)
