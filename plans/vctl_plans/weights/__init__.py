@@ -35,8 +35,9 @@ from .manifest import (
 from .merkle import LEAF_BYTES
 from .proof import Inclusion, TensorProof, prove, verify_tensor
 from .safetensors import FORMAT_MAX_HEADER_BYTES, MAX_HEADER_BYTES
-from .scan import Note, Progress, adapter_facts, scan
+from .scan import Note, Progress, scan
 from .selection import MANIFEST_NAME, MANIFEST_SUFFIX, Kind
+from .survey import adapter_facts
 from .verified import Verified
 from .verify import verify
 

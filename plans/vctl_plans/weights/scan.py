@@ -7,15 +7,12 @@ else it changed, and that is said.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from vctl_plans.errors import NotAllowed
-
-from . import adapter, engine, files, merkle, safetensors, selection, shards
-from .adapter import AdapterFacts
-from .files import Source, Stamp
+from . import engine, files, merkle, selection
+from .files import Source
 from .manifest import (
     FileRecord,
     LeftOut,
@@ -26,38 +23,15 @@ from .manifest import (
     plain_digest,
     tensor_digest,
 )
-from .safetensors import MAX_HEADER_BYTES, Header
+from .safetensors import MAX_HEADER_BYTES
 from .selection import Kind, Selection
-from .sniff import SNIFF_BYTES
+from .survey import Surveyed, survey
 from .verified import Verified
 
 Progress = Callable[[int, int], None]
 Note = Callable[[str], None]
 
 _OPEN_AT_ONCE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _Surveyed:
-    """A file before its data is read; with a header if it is safetensors."""
-
-    path: str
-    stamp: Stamp
-    header: Header | None = None
-    header_digest: bytes = b""
-
-    @property
-    def header_bytes(self) -> int:
-        """How much of the file is not hashed in blocks."""
-        return self.header.size_bytes if self.header else 0
-
-    def ranges(self) -> Iterator[tuple[int, int]]:
-        """List what to hash: the leaves of each tensor in turn, or of the whole file."""
-        if self.header is None:
-            yield from merkle.leaf_ranges(0, self.stamp.size)
-            return
-        for tensor in self.header.tensors:
-            yield from merkle.leaf_ranges(tensor.begin, tensor.end)
 
 
 def scan(
@@ -101,7 +75,7 @@ def scan(
         total = sum(stamp.size for stamp in stamps.values())
         report = progress or _silent
         report(0, total)
-        surveyed = _survey(source, selected, stamps, max_header_bytes)
+        surveyed = survey(source, selected, stamps, max_header_bytes)
         pairs = [(file, _known(file, verified)) for file in surveyed]
         hashing = _Hashing(source, threads, note if direct else None, is_direct=direct)
         records: list[FileRecord] = []
@@ -117,72 +91,7 @@ def scan(
         return compose(selected.kind, records, tensors, left_out)
 
 
-def adapter_facts(
-    path: str | os.PathLike[str], *, max_header_bytes: int = MAX_HEADER_BYTES
-) -> AdapterFacts:
-    """Read what an adapter directory says of itself, checked against its tensors' shapes.
-
-    Raises:
-        ArtifactError: As `scan` does; only configuration and headers are read.
-    """
-    with files.open_source(path) as source:
-        selected = selection.select(source, "adapter")
-        stamps = {path: files.stamp_at(source, path) for path in selected.files}
-        return _facts(source, _survey(source, selected, stamps, max_header_bytes))
-
-
-def _survey(
-    source: Source, selected: Selection, stamps: Mapping[str, Stamp], max_header_bytes: int
-) -> list[_Surveyed]:
-    """Read the headers, and check all that needs no data."""
-    surveyed = [
-        _survey_weights(source, path, stamps[path], max_header_bytes)
-        if selected.kind != "plain" and path.endswith(safetensors.SUFFIX)
-        else _Surveyed(path, stamps[path])
-        for path in selected.files
-    ]
-    headers = {file.path: file.header for file in surveyed if file.header is not None}
-    if not source.single:
-        shards.check_numbers(headers, source)
-    shards.check_names(headers, source)
-    if selection.SHARD_INDEX in selected.files:
-        shown = source.display(selection.SHARD_INDEX)
-        raw = files.read_small(source, selection.SHARD_INDEX, shards.MAX_INDEX_BYTES)
-        shards.check_index(shards.parse_index(raw, path=shown), headers, path=shown)
-    if selected.kind == "adapter":
-        _facts(source, surveyed)
-    return surveyed
-
-
-def _survey_weights(source: Source, path: str, stamp: Stamp, max_header_bytes: int) -> _Surveyed:
-    shown = source.display(path)
-    fd = files.open_file(source, path)
-    try:
-        files.check_same(stamp, files.stamp_of(fd), path=shown)
-        start = files.read_exactly(fd, min(SNIFF_BYTES, stamp.size), 0, path=shown)
-        size = safetensors.header_size(
-            start, stamp.size, path=shown, max_header_bytes=max_header_bytes
-        )
-        raw = files.read_exactly(fd, size, 0, path=shown)
-        header = safetensors.parse_header(raw, stamp.size, path=shown)
-        return _Surveyed(path, stamp, header, merkle.plain(raw))
-    finally:
-        os.close(fd)
-
-
-def _facts(source: Source, surveyed: Sequence[_Surveyed]) -> AdapterFacts:
-    header = next(file.header for file in surveyed if file.path == selection.ADAPTER_WEIGHTS)
-    if header is None:
-        raise NotAllowed(f"{source.display(selection.ADAPTER_WEIGHTS)}: has no header")
-    return adapter.facts(
-        files.read_small(source, selection.ADAPTER_CONFIG, adapter.MAX_CONFIG_BYTES),
-        header,
-        config_path=source.display(selection.ADAPTER_CONFIG),
-        weights_path=source.display(selection.ADAPTER_WEIGHTS),
-    )
-
-
-def _known(file: _Surveyed, verified: Verified | None) -> list[bytes] | None:
+def _known(file: Surveyed, verified: Verified | None) -> list[bytes] | None:
     """Recall a file's digests, if it is unchanged since they were verified."""
     if not verified:
         return None
@@ -191,7 +100,7 @@ def _known(file: _Surveyed, verified: Verified | None) -> list[bytes] | None:
     return digests if fits else None
 
 
-_Known = tuple[_Surveyed, list[bytes] | None]
+_Known = tuple[Surveyed, list[bytes] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +114,7 @@ class _Hashing:
 
     def run(
         self, pairs: Sequence[_Known], progress: Progress, total: int
-    ) -> Iterator[tuple[_Surveyed, list[bytes]]]:
+    ) -> Iterator[tuple[Surveyed, list[bytes]]]:
         """Hash the files whose digests are not known; pair each with the digests of its ranges."""
         done = sum(
             file.header_bytes if digests is None else file.stamp.size for file, digests in pairs
@@ -217,7 +126,7 @@ class _Hashing:
 
     def _at_once(
         self, batch: Sequence[_Known], progress: Callable[[int], None]
-    ) -> Iterator[tuple[_Surveyed, list[bytes]]]:
+    ) -> Iterator[tuple[Surveyed, list[bytes]]]:
         """Hash some files at once; those held still while they were read."""
         threads = self.threads or len(os.sched_getaffinity(0)) * (1 + self.is_direct)
         with ExitStack() as stack:
@@ -231,7 +140,7 @@ class _Hashing:
         for file, known in batch:
             yield file, [next(hashed) for _ in file.ranges()] if known is None else known
 
-    def _pieces(self, file: _Surveyed, stack: ExitStack) -> list[engine.Piece]:
+    def _pieces(self, file: Surveyed, stack: ExitStack) -> list[engine.Piece]:
         fd = files.open_file(self.source, file.path)
         stack.callback(os.close, fd)
         shown = self.source.display(file.path)
@@ -250,7 +159,7 @@ def _check_same_files(source: Source, before: Selection) -> None:
         raise files.changed(source.display(path), f"was {what} while the directory was read")
 
 
-def _describe(file: _Surveyed, digests: Sequence[bytes]) -> tuple[FileRecord, list[TensorRecord]]:
+def _describe(file: Surveyed, digests: Sequence[bytes]) -> tuple[FileRecord, list[TensorRecord]]:
     """Turn a file's digests into its records."""
     size = file.stamp.size
     if file.header is None:

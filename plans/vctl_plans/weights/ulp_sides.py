@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from vctl_plans.errors import NotAllowed
 
-from . import files, safetensors, selection, shards
+from . import files, selection
 from .files import Source, Stamp
-from .safetensors import Header, Tensor
-from .sniff import SNIFF_BYTES
+from .safetensors import Tensor
+from .survey import survey
 
 
 class Placed(NamedTuple):
@@ -61,22 +61,17 @@ def open_side(path: str | os.PathLike[str], *, max_header_bytes: int) -> Iterato
     """
     with files.open_source(path) as source:
         selected = selection.select(source, None)
-        names = [name for name in selected.files if name.endswith(safetensors.SUFFIX)]
-        if not names:
+        stamps = {name: files.stamp_at(source, name) for name in selected.files}
+        surveyed = survey(source, selected, stamps, max_header_bytes)
+        headers = {file.path: file.header for file in surveyed if file.header is not None}
+        if not headers:
             raise NotAllowed(f"{source.display(source.single)}: holds no safetensors")
-        read = {name: _header(source, name, max_header_bytes) for name in names}
-        headers = {name: header for name, (_, header) in read.items()}
-        shards.check_names(headers, source)
-        if selection.SHARD_INDEX in selected.files:
-            shown = source.display(selection.SHARD_INDEX)
-            raw = files.read_small(source, selection.SHARD_INDEX, shards.MAX_INDEX_BYTES)
-            shards.check_index(shards.parse_index(raw, path=shown), headers, path=shown)
         tensors = {
             tensor.name: Placed(name, tensor)
             for name, header in headers.items()
             for tensor in header.tensors
         }
-        yield Side(source, {name: stamp for name, (stamp, _) in read.items()}, tensors)
+        yield Side(source, {name: stamps[name] for name in headers}, tensors)
 
 
 class Reader:
@@ -107,18 +102,3 @@ class Reader:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._path = -1, ""
-
-
-def _header(source: Source, path: str, max_header_bytes: int) -> tuple[Stamp, Header]:
-    shown = source.display(path)
-    fd = files.open_file(source, path)
-    try:
-        stamp = files.stamp_of(fd)
-        start = files.read_exactly(fd, min(SNIFF_BYTES, stamp.size), 0, path=shown)
-        size = safetensors.header_size(
-            start, stamp.size, path=shown, max_header_bytes=max_header_bytes
-        )
-        raw = files.read_exactly(fd, size, 0, path=shown)
-        return stamp, safetensors.parse_header(raw, stamp.size, path=shown)
-    finally:
-        os.close(fd)
