@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from vctl_cli.exitcodes import ExitCode
+from vctl_cli.options import MaxHeader, Threads
 from vctl_cli.render.comparison import comparison_text, missing_limits
 from vctl_cli.render.document import show
 from vctl_cli.render.progress import hashing
-from vctl_cli.session import Session, session_of
-from vctl_plans.errors import PlanError
+from vctl_cli.scanning import Scanning, header_bytes, require
+from vctl_cli.session import session_of
 from vctl_plans.weights import ulp_tolerance
 from vctl_plans.weights.ulp import Comparison, compare
 
@@ -39,6 +40,8 @@ def weights_compare(
     tensor: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this tensor; may be repeated.")
     ] = None,
+    threads: Threads = None,
+    max_header: MaxHeader = "",
 ) -> ExitCode:
     """Compare two sets of weights as numbers, in ULPs.
 
@@ -49,7 +52,8 @@ def weights_compare(
     within a tolerance. Exit status 0: all within; 1: not.
     """
     session = session_of(ctx)
-    view = compared(session, a, b, tolerance=tolerance, tensors=tensor or ())
+    how = Scanning(session.screen, threads, header_bytes(max_header))
+    view = compared(how, a, b, tolerance=tolerance, tensors=tensor or ())
     show(session, view, kind="comparison", table=lambda: comparison_text(view))
     for told in missing_limits(view):
         session.screen.say(told)
@@ -57,7 +61,7 @@ def weights_compare(
 
 
 def compared(
-    session: Session, a: Path, b: Path, *, tolerance: str, tensors: Sequence[str]
+    how: Scanning, a: Path, b: Path, *, tolerance: str, tensors: Sequence[str]
 ) -> Comparison:
     """Compare what is at two paths.
 
@@ -67,8 +71,14 @@ def compared(
         ArtifactError: What is there can't be compared.
     """
     limits = ulp_tolerance.parse(tolerance, path="--tolerance")
-    for path in (a, b):
-        if not path.exists():
-            raise PlanError(f"there is no {path}")
-    with hashing(session.screen, f"{a.name} and {b.name}", doing="comparing") as progress:
-        return compare(a, b, tolerance=limits, tensors=tensors, progress=progress)
+    require(a, b)
+    with hashing(how.screen, f"{a.name} and {b.name}", doing="comparing") as progress:
+        return compare(
+            a,
+            b,
+            tolerance=limits,
+            tensors=tensors,
+            threads=how.threads,
+            max_header_bytes=how.max_header_bytes,
+            progress=progress,
+        )
