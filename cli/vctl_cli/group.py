@@ -10,6 +10,7 @@ than all the rest of a start. Text needs no check, and what was not given needs 
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
@@ -158,6 +159,10 @@ def _take_shared(ctx: Any) -> None:
     ctx.obj = ctx.obj.refined(Shared(**given))
 
 
+_TAKEN_AS_IS = (str, Path)
+"""Any text is one of these; none of our options asks more of a path."""
+
+
 class _Lean:
     """Checks a value as Typer does, but only where there is something to check."""
 
@@ -168,8 +173,8 @@ class _Lean:
         """Return *value* as its parameter wants it."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        if isinstance(value, str) and param.type_descriptor.annotation is str:
-            return value
+        if isinstance(value, str) and param.type_descriptor.annotation in _TAKEN_AS_IS:
+            return param.type_descriptor.annotation(value)
         self._param._runtime_param = None  # noqa: SLF001  Typer makes its own now
         return self._param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
