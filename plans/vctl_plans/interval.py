@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from vctl_plans.sketch import Sketch
+from vctl_plans.sketch import ACCURACY, Sketch
 
 CONFIDENCE = 0.95
 """Two-sided, of every interval where nothing else is said."""
@@ -80,31 +80,40 @@ def quantile_ratio(
     """
     if not candidate.counts or not stable.counts:
         return Interval(math.nan, 0.0, math.inf)
-    over = quantile_interval(candidate, q, confidence=confidence)
-    under = quantile_interval(stable, q, confidence=confidence)
+    over = _order_statistics(candidate, q, confidence=confidence)
+    under = _order_statistics(stable, q, confidence=confidence)
     estimate = over.estimate / under.estimate
     down = math.hypot(_span(over.low, over.estimate), _span(under.estimate, under.high))
     up = math.hypot(_span(over.estimate, over.high), _span(under.low, under.estimate))
-    high = math.inf if math.isinf(up) else estimate * math.exp(up)
-    return Interval(estimate, estimate * math.exp(-down), high)
+    # Chance adds up in squares; the bins' width does not, it may be all to one side.
+    bins = (1 + ACCURACY) / (1 - ACCURACY)
+    high = math.inf if math.isinf(up) else estimate * math.exp(up) * bins
+    return Interval(estimate, estimate * math.exp(-down) / bins, high)
 
 
 def quantile_interval(values: Sketch, q: float, *, confidence: float = CONFIDENCE) -> Interval:
     """Return a sample's q-quantile between two order statistics.
 
     How many of n values lie below the true quantile is binomial (n, q), whatever the
-    distribution: David, Nagaraja, Order Statistics (2003), section 7.1. The sketch's own error is
-    added by taking the outer edges of the bins.
+    distribution: David, Nagaraja, Order Statistics (2003), section 7.1. The sketch's own error
+    is added.
 
     Raises:
         IndexError: No values.
     """
+    found = _order_statistics(values, q, confidence=confidence)
+    return Interval(found.estimate, found.low / (1 + ACCURACY), found.high / (1 - ACCURACY))
+
+
+def _order_statistics(values: Sketch, q: float, *, confidence: float) -> Interval:
+    """Return the interval of the values as the sketch has them; no bound where it has none."""
     n = values.total
     tail = (1 - confidence) / 2
     below = binomial_quantile(n, q, tail)  # P(fewer lie below the true quantile) <= tail
     above = binomial_quantile(n, q, 1 - tail) + 1
-    low = values.bounds_at(below - 1)[0] if below else 0.0
-    high = values.bounds_at(above - 1)[1] if above <= n else math.inf
+    low = values.value_at(below - 1) if below and values.bounds_at(below - 1)[0] else 0.0
+    is_bound = above <= n and not math.isinf(values.bounds_at(above - 1)[1])
+    high = values.value_at(above - 1) if is_bound else math.inf
     return Interval(values.value_at(math.floor(q * (n - 1))), low, high)
 
 
