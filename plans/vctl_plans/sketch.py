@@ -11,6 +11,7 @@ A bin's number never changes its meaning: gateways of two versions report into o
 import math
 from collections.abc import Iterable
 from itertools import dropwhile
+from operator import add, sub
 from typing import Self
 
 import msgspec
@@ -65,15 +66,22 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
         high = max(part.first + len(part.counts) for part in full)
         summed = [0] * (high - low)
         for part in full:
-            for place, count in enumerate(part.counts, part.first - low):
-                summed[place] += count
+            start = part.first - low
+            end = start + len(part.counts)
+            summed[start:end] = map(add, summed[start:end], part.counts)
         return cls.of(summed, first=low)
 
     def since(self, earlier: "Counts") -> Self | None:
         """Return what was added after *earlier*; None when that holds what this does not."""
-        negative = Counts(earlier.first, tuple(-count for count in earlier.counts))
-        added = self.merge((self, negative))
-        return None if any(count < 0 for count in added.counts) else added
+        if not earlier.counts:
+            return self
+        start = earlier.first - self.first
+        end = start + len(earlier.counts)
+        if start < 0 or end > len(self.counts):
+            return None  # its end bins are not empty, ours are
+        added = list(self.counts)
+        added[start:end] = map(sub, added[start:end], earlier.counts)
+        return None if min(added) < 0 else self.of(added, first=self.first)
 
 
 class Sketch(Counts, frozen=True, omit_defaults=True):

@@ -46,7 +46,7 @@ LOGPROB_EDGES = (0.001, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0
 """Upper edges of the bins of minus a token's log-probability; one more bin lies above."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One request that has ended."""
 
     latency_s: float
@@ -187,20 +187,20 @@ class Recorder:
         self._answer_tokens = [0] * (_LONGEST_BIN + 1)
         self._logprobs = [0] * (len(LOGPROB_EDGES) + 1)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, sample: Sample) -> None:
         """Count one request; what has failed has no latency, else failing fast looks like speed."""
         self._requests += 1
-        if outcome.error is not None:
-            self._errors[_ERRORS.index(outcome.error)] += 1
+        if sample.error is not None:
+            self._errors[_ERRORS.index(sample.error)] += 1
         else:
-            self._latency.add(outcome.latency_s)
-        if outcome.first_token_s is not None:
-            self._first_token.add(outcome.first_token_s)
-        if outcome.answer_tokens is not None:
-            self._answer_tokens[length_bin(outcome.answer_tokens)] += 1
-        if outcome.finish is not None:
-            self._finishes[_FINISHES.index(outcome.finish)] += 1
-        for logprob in outcome.logprobs:
+            self._latency.add(sample.latency_s)
+        if sample.first_token_s is not None:
+            self._first_token.add(sample.first_token_s)
+        if sample.answer_tokens is not None:
+            self._answer_tokens[length_bin(sample.answer_tokens)] += 1
+        if sample.finish is not None:
+            self._finishes[_FINISHES.index(sample.finish)] += 1
+        for logprob in sample.logprobs:
             self._logprobs[logprob_bin(logprob)] += 1
 
     def snapshot(self) -> Statistics:

@@ -12,8 +12,8 @@ from vctl_plans.statistics import (
     ErrorClass,
     FinishReason,
     Origin,
-    Outcome,
     Recorder,
+    Sample,
     Snapshot,
     Statistics,
     latest,
@@ -22,8 +22,8 @@ from vctl_plans.statistics import (
     window,
 )
 
-outcomes = st.builds(
-    Outcome,
+samples = st.builds(
+    Sample,
     latency_s=st.floats(0.001, 100),
     first_token_s=st.none() | st.floats(0.001, 10),
     error=st.none() | st.sampled_from(ErrorClass),
@@ -31,10 +31,10 @@ outcomes = st.builds(
     finish=st.none() | st.sampled_from(FinishReason),
     logprobs=st.lists(st.floats(-20, 0), max_size=3).map(tuple),
 )
-histories = st.lists(outcomes, max_size=6)
+histories = st.lists(samples, max_size=6)
 
 
-def counted(*requests: Outcome) -> Statistics:
+def counted(*requests: Sample) -> Statistics:
     recorder = Recorder()
     for request in requests:
         recorder.add(request)
@@ -42,7 +42,7 @@ def counted(*requests: Outcome) -> Statistics:
 
 
 def answered(count: int) -> Statistics:
-    return counted(*[Outcome(latency_s=0.1)] * count)
+    return counted(*[Sample(latency_s=0.1)] * count)
 
 
 def snapshot(boot: str, statistics: Statistics, *, revision: int = 7) -> Snapshot:
@@ -58,10 +58,10 @@ def snapshot(boot: str, statistics: Statistics, *, revision: int = 7) -> Snapsho
 def test_recorder_counts_each_thing_where_it_belongs() -> None:
     """A failed request has no latency: failing fast is not speed."""
     found = counted(
-        Outcome(latency_s=2.0, first_token_s=0.5, answer_tokens=5, finish=FinishReason.STOP),
-        Outcome(latency_s=0.01, error=ErrorClass.SERVER),
-        Outcome(latency_s=9.0, error=ErrorClass.CLIENT),
-        Outcome(latency_s=9.0, error=ErrorClass.BROKEN, first_token_s=0.5, logprobs=(-0.6, -0.6)),
+        Sample(latency_s=2.0, first_token_s=0.5, answer_tokens=5, finish=FinishReason.STOP),
+        Sample(latency_s=0.01, error=ErrorClass.SERVER),
+        Sample(latency_s=9.0, error=ErrorClass.CLIENT),
+        Sample(latency_s=9.0, error=ErrorClass.BROKEN, first_token_s=0.5, logprobs=(-0.6, -0.6)),
     )
 
     assert (4, 2, 1) == (found.requests, found.failures, found.error_count(ErrorClass.CLIENT))
@@ -169,7 +169,7 @@ def test_snapshot_is_small() -> None:
     """Bounded in the worst case; of a busy release's usual spread of latencies a few kB."""
     full = Sketch.of([10**6] * 756, first=-345)
     worst = Statistics(latency=full, first_token=full, logprobs=Counts.of([10**9] * 16))
-    usual = counted(*(Outcome(latency_s=1.01**i / 10, first_token_s=0.1) for i in range(400)))
+    usual = counted(*(Sample(latency_s=1.01**i / 10, first_token_s=0.1) for i in range(400)))
 
     assert 16_000 > len(encode(snapshot("a", worst)))
     assert 2_000 > len(encode(snapshot("a", usual)))
