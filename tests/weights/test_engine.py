@@ -6,7 +6,7 @@ import pytest
 from blake3 import blake3
 
 from vctl_plans.errors import ArtifactError, FileChanged, InvariantError
-from vctl_plans.weights import engine, files
+from vctl_plans.weights import engine, files, workers
 from vctl_plans.weights.engine import Piece
 
 MIB = 1 << 20
@@ -92,7 +92,7 @@ def test_engine_progress_may_stop_it(opened, monkeypatch):
     def stop(done: int) -> None:
         raise Stop
 
-    monkeypatch.setattr(engine, "_PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr(workers, "_PROGRESS_EVERY_S", 0.0)
     pieces = Counted(pieces_of(opened, 64))
     before = threading.active_count()
     with pytest.raises(Stop):

@@ -2,11 +2,9 @@
 
 A thread owns one buffer of a leaf's size; a piece is one `preadv` and one `blake3()` call, both
 without the interpreter's lock. Memory does not grow with the file but for 32 bytes a piece.
-Whatever stops one thread stops the others at their next piece, and is raised by the caller.
 """
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,10 +12,9 @@ from blake3 import blake3
 
 from vctl_plans.errors import InvariantError
 
+from . import workers
 from .files import PAGE_BYTES, fill, fill_direct, page_buffer
 from .merkle import LEAF_BYTES
-
-_PROGRESS_EVERY_S = 0.1
 
 
 class Piece(NamedTuple):
@@ -59,65 +56,34 @@ def hash_pieces(
         FileChanged: A file shrank.
         ArtifactError: A file could not be read.
     """
-    run = _Run(pieces)
+    work = _Hashing(pieces)
     count = min(threads or len(os.sched_getaffinity(0)), len(pieces))
-    workers = [threading.Thread(target=run.work, name=f"hash-{i}") for i in range(count)]
-    started = []
-    try:
-        for worker in workers:
-            worker.start()
-            started.append(worker)
-        for worker in workers:
-            while worker.is_alive():
-                worker.join(_PROGRESS_EVERY_S)
-                if progress and worker.is_alive():
-                    progress(run.bytes_done)
-    finally:
-        run.stopped = True
-        for worker in started:
-            worker.join()
-    if run.failure:
-        raise run.failure
-    if progress:
-        progress(run.bytes_done)
-    return run.digests
+    workers.run(work, threads=count, name="hash", progress=progress)
+    return work.digests
 
 
-class _Run:
-    """What the threads of one call share; all of it changes under `_lock` but for `stopped`."""
-
+class _Hashing(workers.Work):
     def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__()
         self._pieces = pieces
         self._next = 0
-        self._lock = threading.Lock()
         self.digests = [b""] * len(pieces)
-        self.bytes_done = 0
-        self.failure: BaseException | None = None
-        self.stopped = False
 
-    def work(self) -> None:
+    def share(self) -> None:
         buffer = page_buffer(LEAF_BYTES + 2 * PAGE_BYTES)
-        try:
-            while (index := self._claim()) is not None:
-                piece = self._pieces[index]
-                self.digests[index] = blake3(_content(piece, buffer)).digest()
-                self._count(piece.end - piece.begin)
-        except BaseException as failure:  # noqa: BLE001  raised again by the caller's thread
-            with self._lock:
-                self.failure = self.failure or failure
-            self.stopped = True
+        while (index := self._claim()) is not None:
+            piece = self._pieces[index]
+            self.digests[index] = blake3(_content(piece, buffer)).digest()
+            with self.lock:
+                self.bytes_done += piece.end - piece.begin
 
     def _claim(self) -> int | None:
-        with self._lock:
+        with self.lock:
             index = self._next
             if self.stopped or index == len(self._pieces):
                 return None
             self._next = index + 1
             return index
-
-    def _count(self, size: int) -> None:
-        with self._lock:
-            self.bytes_done += size
 
 
 def _content(piece: Piece, buffer: memoryview) -> memoryview:

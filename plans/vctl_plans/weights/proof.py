@@ -118,13 +118,7 @@ def verify_tensor(
         ArtifactError: It can't be read, or changed meanwhile.
     """
     tensor, file = proof.tensor, proof.file
-    if root not in proof.roots():
-        rule = f"the proof of {tensor.name!r} is not of the root {root}"
-        raise RootMismatch(rule, tensors=(tensor.name,))
-    # The artifact root binds the path, but the content root, which may be the one given, does not.
-    place_rule = unsafe_path(file.path)
-    if place_rule:
-        raise NotAllowed(f"the proof's path {file.path!a} {place_rule}")
+    _check_proof(proof, root)
     with files.open_source(path) as source:
         try:
             fd = files.open_file(source, file.path)
@@ -148,6 +142,16 @@ def verify_tensor(
     if merkle.to_text(merkle.plain(raw)) != file.header:
         found = (*found, Difference("header", file.path, ranges=((0, len(raw)),)))
     return found
+
+
+def _check_proof(proof: TensorProof, root: str) -> None:
+    name, path = proof.tensor.name, proof.file.path
+    if root not in proof.roots():
+        raise RootMismatch(f"the proof of {name!r} is not of the root {root}", tensors=(name,))
+    # The artifact root binds the path, but the content root, which may be the one given, does not.
+    place_rule = unsafe_path(path)
+    if place_rule:
+        raise NotAllowed(f"the proof's path {path!a} {place_rule}")
 
 
 def _of(progress: Progress, total: int) -> Callable[[int], None]:

@@ -12,7 +12,7 @@ numpy is needed, and imported when `compare` is called: not with this module.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from math import prod
 from typing import TYPE_CHECKING, Final, Literal
@@ -105,31 +105,13 @@ def compare(
         ArtifactError: As `scan` does.
     """
     check_numpy()
-    from .ulp_run import measure_all  # noqa: PLC0415  imports numpy
-
     with ExitStack() as stack:
         sides = (
             stack.enter_context(open_side(a, max_header_bytes=max_header_bytes)),
             stack.enter_context(open_side(b, max_header_bytes=max_header_bytes)),
         )
         names = _names(sides, tensors)
-        matched = {
-            name: found for name in names if (found := _matched(sides, name, tolerance)) is not None
-        }
-        size = sum(found.size for found in matched.values())
-        if progress:
-            progress(0, size)
-        report = (lambda done: progress(done, size)) if progress else None
-        results = measure_all(sides, list(matched.values()), threads=threads, progress=report)
-        for side in sides:
-            side.check_unchanged()
-        measured = dict(zip(matched, results, strict=True))
-        compared = tuple(
-            _judged(name, matched[name], measured[name], tolerance)
-            if name in matched
-            else _unmatched(name, sides)
-            for name in sorted(names)
-        )
+        compared = _compared(sides, names, tolerance, threads, progress)
     return Comparison(
         a=str(a),
         b=str(b),
@@ -137,6 +119,34 @@ def compare(
         limits_ulp=dict(tolerance.limits),
         is_within=all(tensor.status in {"equal", "within"} for tensor in compared),
         tensors=compared,
+    )
+
+
+def _compared(
+    sides: tuple[Side, Side],
+    names: Iterable[str],
+    tolerance: Tolerance,
+    threads: int | None,
+    progress: Progress | None,
+) -> tuple[TensorComparison, ...]:
+    from .ulp_run import measure_all  # noqa: PLC0415  imports numpy
+
+    matched = {
+        name: found for name in names if (found := _matched(sides, name, tolerance)) is not None
+    }
+    size = sum(found.size for found in matched.values())
+    if progress:
+        progress(0, size)
+    report = (lambda done: progress(done, size)) if progress else None
+    results = measure_all(sides, list(matched.values()), threads=threads, progress=report)
+    for side in sides:
+        side.check_unchanged()
+    measured = dict(zip(matched, results, strict=True))
+    return tuple(
+        _judged(name, matched[name], measured[name], tolerance)
+        if name in matched
+        else _unmatched(name, sides)
+        for name in sorted(names)
     )
 
 

@@ -1,22 +1,20 @@
 """The comparing threads: one a core, each pulling the next block of both sides from one iterator.
 
-A thread owns its memory and its open files. Whatever stops one thread stops the others at their
-next block, and is raised by the caller. Blocks of one tensor may be measured by different threads
-in any order; adding them up gives the same result in every order.
+A thread owns its memory and its open files. Blocks of one tensor may be measured by different
+threads in any order; adding them up gives the same result in every order.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
+from . import workers
 from .ulp_blocks import BLOCK_ELEMENTS, Measured, Meter, Scratch
 from .ulp_sides import Placed, Reader, Side
 
 MAX_THREADS: Final = 16
 """More than this many read no faster from one machine's memory, and each takes about 10 MB."""
-
-_PROGRESS_EVERY_S = 0.1
 
 
 class Matched(NamedTuple):
@@ -62,48 +60,25 @@ def measure_all(
     Raises:
         ArtifactError: A file can't be read, or changed.
     """
-    run = _Run(sides, matched)
-    count = min(threads or min(len(os.sched_getaffinity(0)), MAX_THREADS), run.blocks)
-    workers = [threading.Thread(target=run.work, name=f"compare-{i}") for i in range(count)]
-    started = []
-    try:
-        for worker in workers:
-            worker.start()
-            started.append(worker)
-        for worker in workers:
-            while worker.is_alive():
-                worker.join(_PROGRESS_EVERY_S)
-                if progress and worker.is_alive():
-                    progress(run.bytes_done)
-    finally:
-        run.stopped = True
-        for worker in started:
-            worker.join()
-    if run.failure:
-        raise run.failure
-    if progress:
-        progress(run.bytes_done)
-    return run.results
+    work = _Measuring(sides, matched)
+    count = min(threads or min(len(os.sched_getaffinity(0)), MAX_THREADS), work.blocks)
+    workers.run(work, threads=count, name="compare", progress=progress)
+    return work.results
 
 
-class _Run:
-    """What the threads of one call share; all of it changes under `_lock` but for `stopped`."""
-
+class _Measuring(workers.Work):
     def __init__(self, sides: tuple[Side, Side], matched: Sequence[Matched]) -> None:
+        super().__init__()
         self._sides = sides
         self._matched = matched
         self._next = _blocks(matched)
-        self._lock = threading.Lock()
         self.blocks = sum(-(-found.elements // BLOCK_ELEMENTS) for found in matched)
         self.results = [Measured() for _ in matched]
-        self.bytes_done = 0
-        self.failure: BaseException | None = None
-        self.stopped = False
 
-    def work(self) -> None:
+    def share(self) -> None:
         scratch = Scratch()
         a, b = (Reader(side) for side in self._sides)
-        try:
+        with closing(a), closing(b):
             while (block := self._claim()) is not None:
                 found = self._matched[block.place]
                 a_size, b_size = found.meter.sizes(block.elements)
@@ -111,19 +86,12 @@ class _Run:
                 a.fill(scratch.raw[0][:a_size], found.a, a_offset)
                 b.fill(scratch.raw[1][:b_size], found.b, b_offset)
                 measured = found.meter.measure(scratch, block.elements, begin=block.begin)
-                with self._lock:
+                with self.lock:
                     self.results[block.place].add(measured)
                     self.bytes_done += a_size + b_size
-        except BaseException as failure:  # noqa: BLE001  raised again by the caller's thread
-            with self._lock:
-                self.failure = self.failure or failure
-            self.stopped = True
-        finally:
-            a.close()
-            b.close()
 
     def _claim(self) -> _Block | None:
-        with self._lock:
+        with self.lock:
             return None if self.stopped else next(self._next, None)
 
 
