@@ -17,7 +17,7 @@ from vctl_plans.errors import Rejected
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
-from vctl_plans.plan import Plan
+from vctl_plans.plan import Plan, PlanStep
 from vctl_plans.release import Artifact
 from vctl_plans.rollout import Entry, Progress, Rollout
 from vctl_plans.snapshot import Service, read_services
@@ -47,7 +47,12 @@ class Stage:
             )
         begun = operate.start(
             Service(name=SERVICE),
-            Plan(service=SERVICE, strategy="full-switch", soak_s=soak_s, prepare_s=10),
+            Plan(
+                service=SERVICE,
+                strategy="full-switch",
+                steps=(PlanStep(soak_s=soak_s),),
+                prepare_s=10,
+            ),
             wish={Component.ADAPTER: Artifact(root=ROOT, source="file:///v1")},
             roster=nodes,
             request=operate.Request(id="r1"),
