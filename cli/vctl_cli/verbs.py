@@ -23,10 +23,7 @@ ROOT = Verbs(
                 "promote": Verb(
                     "rollout_promote:promote", "Let a rollout go on to its next step now."
                 ),
-                "retry": Verb(
-                    "rollout_retry:retry",
-                    "Start the last rollout again, after it failed or was aborted.",
-                ),
+                "retry": Verb("rollout_retry:retry", "Start the last rollout again."),
                 "history": Verb("rollout_history:history", "Show the decisions of rollouts."),
             },
         ),

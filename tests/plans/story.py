@@ -239,6 +239,10 @@ class Story:
             if node not in self.deaf:
                 self._routes[node] = self.service.route_revision
 
+    def drop(self, node: str, number: int) -> None:
+        """Have a node's engine hold a release no more."""
+        self._holds[node].discard(number)
+
     def reports(self) -> dict[str, NodeReport]:
         """Return what the nodes that are present say."""
         return {node: self._report(node) for node in self.nodes}

@@ -145,6 +145,8 @@ class Operator:
             return [*always, lambda _: abort, lambda _: promote, *[lambda _: on] * 3]
         unload = [self._to_unloaded] * 4 if rollout.unload else []
         steer = [abort, resume, self.pause, self.pause, promote, promote, promote_in_full]
+        if rollout.phase is RolloutPhase.SOAKING:
+            steer += [self.pause] * 5
         return [*always, *unload, *(lambda _, act=act: act for act in steer)]
 
     def _to_unloaded(self, random: Random) -> Act:
@@ -241,7 +243,7 @@ def some_steps(random: Random) -> tuple[PlanStep, ...]:
     return tuple(
         PlanStep(
             weight=weight,
-            soak_s=random.choice([0, 0, 5, 10]),
+            soak_s=random.choice([0, 0, 10, 30]),
             manual=random.random() < 0.1,
         )
         for weight in weights

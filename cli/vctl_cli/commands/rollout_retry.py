@@ -25,10 +25,10 @@ def retry(
     reason: Reason = "",
     no_watch: NoWatch = False,
 ) -> ExitCode:
-    """Start the last rollout again, after it failed or was aborted.
+    """Start the last rollout again.
 
-    The same plan with the same release, from its first step, on the nodes that are present now.
-    A release that a rollback has revoked is refused.
+    After it failed or was aborted: the same plan with the same release, from its first step, on
+    the nodes that are present now. A release that a rollback has revoked is refused.
     """
     session = session_of(ctx)
     name, request = session.service(service), session.request(reason)
