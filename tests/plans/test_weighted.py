@@ -382,9 +382,7 @@ def test_deadlines_are_each_steps_own() -> None:
     story.deaf.update(NODES)
 
     assert 20 == story.observe(19.9).wake_s
-    assert story.phase is P.SHIFTING
-    story.observe(20)
-    assert story.phase is P.PAUSED
+    assert story.observe(20).rollout.phase is P.PAUSED
 
 
 def test_step_promoted_twice_is_promoted_once() -> None:

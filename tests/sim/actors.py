@@ -239,7 +239,7 @@ class Operator:
 
 def some_steps(random: Random) -> tuple[PlanStep, ...]:
     """Return the steps of a plan: one for a full switch, or several, some of them manual."""
-    weights = random.choice([(100,), (100,), (50, 100), (10, 50, 100), (10, 25, 50, 100)])
+    weights = random.choice([(100,), (50, 100), (10, 50, 100), (10, 25, 50, 100)])
     return tuple(
         PlanStep(
             weight=weight,

@@ -63,6 +63,9 @@ class Simulation:
         rollout = self.world.rollout
         if rollout and rollout.unload and not rollout.phase.is_terminal and what < 0.15:
             self._race()
+        elif rollout and rollout.phase is RolloutPhase.SOAKING and what < 0.08:
+            self.operator.press(random)
+            self.operator.finish(random)
         elif what < 0.50:
             self._node_event(random.choice(self.nodes))
         elif what < 0.88:
