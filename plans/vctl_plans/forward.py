@@ -117,7 +117,8 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
     if tally.missing:  # nothing served before: they serve nothing yet, and no older release
         sentence += f", without {named(tally.missing)}"
     if present.soak_s > 0 or present.manual:
-        sentence += f": soaking {duration_text(present.soak_s)}"
+        wait = f"soaking {duration_text(present.soak_s)}" if present.soak_s else "no soak"
+        sentence += f": {wait}"
         return move(state, P.SOAKING, sentence, soak_s=present.soak_s, soaked_s=0.0)
     return _go_on(state, event, sentence, now_s=now_s, until_s=plan.prepare_s)
 
@@ -128,7 +129,10 @@ def soak(state: State, event: Observed, now_s: float) -> Decision:
     left_s = 0.0 if rollout.promoted else max(0.0, present.soak_s - rollout.soaked_s)
     if now_s < left_s:
         return stay(state, until_s=left_s)
-    why = "promoted" if rollout.promoted else f"soaked {duration_text(present.soak_s)}"
+    if rollout.promoted:
+        why = "promoted"
+    else:
+        why = f"soaked {duration_text(present.soak_s)}" if present.soak_s else "no soak"
     if present.manual and not rollout.promoted:
         sentence = f"{why}: {_nth(state, rollout.step)} waits for vctl rollout promote"
         return pause(state, sentence, (), now_s=now_s, awaits_promote=True)

@@ -12,6 +12,7 @@ from vctl_plans.errors import PlanError, TransitionError
 from vctl_plans.events import TakenOver
 from vctl_plans.operate import Attach, Begin
 from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.plan import PlanStep
 from vctl_plans.rollout import Promotion
 
 PREPARED = "preparing: release 2 is prepared on 3 nodes"
@@ -65,6 +66,15 @@ def manual(story: Story) -> None:
     story.run()
     soaked(story)
     soaked(story)
+
+
+def manual_switch(story: Story) -> None:
+    """Move all traffic at once, and have a person say when it counts as done."""
+    plan = a_plan(steps=(PlanStep(manual=True),))
+    story.serve(1).start(an_adapter_wish(2), plan=plan)
+    story.run()
+    story.promote()
+    story.run()
 
 
 def promoted_early(story: Story) -> None:
@@ -191,6 +201,15 @@ TOLD: dict[Callable[[Story], None], list[str]] = {
         "soaking: promoted by an operator: step 2 of 3 is next",
         "shifting: promoted: step 2 of 3, 50 % of traffic moves to release 2",
         SOAK_50, THIRD, SOAK_100, SETTLED, CONVERGED,
+    ],
+    manual_switch: [
+        PREPARED,
+        "shifting: release 2 is ready on 3 of 3 nodes: traffic moves to it",
+        "soaking: 3 of 3 nodes route to release 2: no soak",
+        "paused: no soak: step 1 of 1 waits for vctl rollout promote",
+        "soaking: promoted by an operator: it settles",
+        "settling: promoted: release 2 is stable",
+        CONVERGED,
     ],
     promoted_early: [
         PREPARED,
