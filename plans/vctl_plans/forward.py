@@ -119,7 +119,7 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
     if present.soak_s > 0 or present.manual:
         wait = f"soaking {duration_text(present.soak_s)}" if present.soak_s else "no soak"
         sentence += f": {wait}"
-        return move(state, P.SOAKING, sentence, soak_s=present.soak_s, soaked_s=0.0)
+        return move(state, P.SOAKING, sentence, soak_s=present.soak_s)
     return _go_on(state, event, sentence, now_s=now_s, until_s=plan.prepare_s)
 
 

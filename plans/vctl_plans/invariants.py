@@ -214,6 +214,7 @@ def _steps_follow(before: Written, after: Written) -> list[str]:
             else []
         ),
         *([f"I3: step {now.step + 1} of {now.steps}"] if not 0 <= now.step < now.steps else []),
+        *([f"I3: the promotion of step {then.step + 1} outlived it"] if now.promoted else []),
         *(
             ["I3: a manual step went on without a promotion"]
             if then.awaits_promote and not then.promoted

@@ -236,7 +236,7 @@ def test_header_over_the_limit_is_1_and_the_limit_can_be_raised(tmp_path: Path):
         (("no/such/place",), "there is no no/such/place"),
         ((".", "--root", "abc"), "--root: 'abc' is not a root"),
         ((".", "--manifest", "no.json"), "there is no no.json"),
-        ((), "missing argument 'PATH'"),
+        ((), "PATH: missing"),
         ((".", "--threads", "0"), "--threads"),
         ((".", "--max-header", "lots"), "--max-header: 'lots' is not a size"),
         ((".", "--max-header", "1GiB"), "--max-header: the format's headers end at 100 MB"),

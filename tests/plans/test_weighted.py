@@ -427,6 +427,16 @@ def test_pause_takes_a_promotion_back() -> None:
     assert (P.SOAKING, 0) == (story.phase, story.rollout.step)
 
 
+@pytest.mark.parametrize("back", [Story.abort, Story.back])
+def test_way_back_takes_a_promotion_back(back: Callable[[Story], None]) -> None:
+    """Nothing of it is left for whoever reads the rollout."""
+    story = at(0, P.SOAKING)
+    story.promote()
+    back(story)
+
+    assert Promotion.NONE is story.rollout.promoted
+
+
 def test_promotion_of_a_paused_soak_goes_on() -> None:
     """One word instead of two."""
     story = at(0, P.SOAKING)

@@ -15,7 +15,7 @@ from vctl_plans.operate import Begin, Continue
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Release
-from vctl_plans.rollout import Entry, Progress, Rollout
+from vctl_plans.rollout import Entry, Progress, Rollout, elapsed_s
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Service
 
@@ -147,11 +147,17 @@ class World:
         """I3: whatever conductors and operators do, no step goes on before its soak is over."""
         if before and after and before.phase is RolloutPhase.SOAKING and before.id == after.id:
             self.soaked_s += self.now - self.soaking_since
-            wanted_s = self.plans[before.plan].steps[before.step].soak_s
+            step = self.plans[before.plan].steps[before.step]
+            wanted_s = step.soak_s
             is_over = after.phase in {RolloutPhase.SHIFTING, RolloutPhase.SETTLING}
+            if is_over and step.manual and not before.promoted:
+                raise Broken(f"I3: nobody promoted step {before.step + 1}")
             is_over |= after.awaits_promote
             if is_over and not before.promoted and self.soaked_s < wanted_s - 1e-6:
                 raise Broken(f"I3: step {before.step + 1} soaked {self.soaked_s} of {wanted_s}")
+            known_s = before.soaked_s + elapsed_s(self.progress, before)
+            if after.phase is RolloutPhase.PAUSED and after.soaked_s < known_s - 1e-6:
+                raise Broken(f"I3: a pause kept {after.soaked_s} of {known_s}")
             if after.phase is RolloutPhase.SOAKING and after.soaked_s < before.soaked_s:
                 raise Broken("I3: a soak was begun anew")
         if after and after.phase is RolloutPhase.SOAKING:
