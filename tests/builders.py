@@ -8,7 +8,7 @@ from vctl_plans.codec import encode
 from vctl_plans.decision import State
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
-from vctl_plans.plan import Plan
+from vctl_plans.plan import Plan, PlanStep
 from vctl_plans.release import Actor, Artifact, Release, compose
 from vctl_plans.rollout import Rollout, Roster
 from vctl_plans.route import Route
@@ -47,12 +47,28 @@ def some_releases(count: int) -> dict[int, Release]:
     return made
 
 
-def a_plan(**more: Any) -> Plan:
+def a_plan(*, soak_s: float = 0.0, **more: Any) -> Plan:
     """Return a full-switch plan with short deadlines."""
     plain = Plan(
-        service=SERVICE, strategy="full-switch", prepare_s=60, converge_s=20, drain_s=5, retain=1
+        service=SERVICE,
+        strategy="full-switch",
+        steps=(PlanStep(soak_s=soak_s),),
+        prepare_s=60,
+        converge_s=20,
+        drain_s=5,
+        retain=1,
     )
     return msgspec.structs.replace(plain, **more)
+
+
+def a_weighted_plan(
+    *weights: float, soak_s: float = 60.0, manual: tuple[float, ...] = (), **more: Any
+) -> Plan:
+    """Return a weighted plan with short deadlines; the steps of the *manual* weights wait."""
+    steps = tuple(
+        PlanStep(weight=w, soak_s=soak_s, manual=w in manual) for w in weights or (10, 50, 100)
+    )
+    return a_plan(strategy="weighted", steps=steps, **more)
 
 
 def a_route(**more: Any) -> Route:

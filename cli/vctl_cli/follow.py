@@ -1,4 +1,4 @@
-"""One rollout as it goes on: whole scenes, each made of what four watches last showed.
+"""One rollout as it goes on: whole scenes, each made of what five watches last showed.
 
 The watches are streams of their own, so what belongs to one transaction can be seen in parts. A
 scene is shown only when the rollout's own last decision is in it; until then the next is awaited.
@@ -13,7 +13,7 @@ import msgspec
 from vctl_cli.merging import merged
 from vctl_plans.codec import decode
 from vctl_plans.keys import Keys
-from vctl_plans.rollout import Entry, Rollout, Roster
+from vctl_plans.rollout import Entry, Progress, Rollout, Roster, elapsed_s
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.status import NodeStatus, node_status
 from vctl_plans.store.port import KeyValue, Store, Update
@@ -26,6 +26,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     rollout: Rollout
     entries: tuple[Entry, ...]  # its decisions so far, in order
     nodes: tuple[NodeStatus, ...]  # of the roster, by name
+    elapsed_s: float = 0.0  # how long the phase had lasted at the conductor's last checkpoint
     is_live: bool = True  # False: the store is away, this is the last that was known
 
 
@@ -43,7 +44,8 @@ async def scenes(store: Store, keys: Keys, follow: Follow) -> AsyncGenerator[Sce
         StoreError: A watch ended for good.
     """
     history = keys.rollout_history(follow.service, follow.rollout)
-    prefixes = (keys.service(follow.service), history, keys.nodes, keys.reports)
+    progress = keys.progress(follow.service)
+    prefixes = (keys.service(follow.service), history, keys.nodes, keys.reports, progress)
     rosters: dict[str, tuple[str, ...]] = {}
     last: Scene | None = None
     async with aclosing(merged(store, prefixes)) as states:
@@ -84,7 +86,7 @@ def _has_last_decision(keys: Keys, rollout: Rollout, history: Update) -> bool:
 
 
 def _scene(keys: Keys, rollout: Rollout, parts: list[Update], roster: tuple[str, ...]) -> Scene:
-    present, history, records, reports = parts
+    present, history, records, reports, progress = parts
     services = read_services(keys, present.entries.values()).services
     service = services.get(rollout.service) or Service(name=rollout.service)
     nodes = read_nodes(keys, records.entries.values(), reports.entries.values())
@@ -94,8 +96,14 @@ def _scene(keys: Keys, rollout: Rollout, parts: list[Update], roster: tuple[str,
         rollout=rollout,
         entries=_entries(keys, rollout, history.entries),
         nodes=tuple(node_status(node, fleet) for node in sorted(roster)),
+        elapsed_s=_elapsed_s(keys, rollout, progress),
         is_live=all(part.is_live for part in parts),
     )
+
+
+def _elapsed_s(keys: Keys, rollout: Rollout, progress: Update) -> float:
+    entry = progress.entries.get(keys.progress(rollout.service))
+    return elapsed_s(decode(entry.value, Progress, key=entry.key), rollout) if entry else 0.0
 
 
 def _entries(keys: Keys, rollout: Rollout, found: Mapping[str, KeyValue]) -> tuple[Entry, ...]:

@@ -10,9 +10,11 @@ from typing import Protocol
 import msgspec
 
 from vctl_cli.session import Session
+from vctl_plans.codec import decode
 from vctl_plans.errors import PlanError
 from vctl_plans.keys import Keys
 from vctl_plans.names import suggestion
+from vctl_plans.rollout import Progress
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.store.port import KeyValue, Listing, Store
 
@@ -97,6 +99,30 @@ def read_fleet(session: Session) -> Fleet:
     finally:
         reader.close()
     return fleet_of(keys, parts)
+
+
+def read_progress(session: Session, service: str) -> Progress | None:
+    """Read how long the phase of the service's rollout has lasted, as last checkpointed."""
+    from vctl_plans.store.gateway import GatewayUnsuitable  # noqa: PLC0415  not all commands do
+
+    keys = session.target.keys
+    reader = session.world.open_reader(session.target.settings)
+    try:
+        found = reader.get(keys.progress(service))
+    except GatewayUnsuitable:
+        return session.run(lambda store: read_progress_from(store, keys, service))
+    finally:
+        reader.close()
+    return _progress(found)
+
+
+async def read_progress_from(store: Store, keys: Keys, service: str) -> Progress | None:
+    """Read the same over *store*."""
+    return _progress(await store.get(keys.progress(service)))
+
+
+def _progress(found: KeyValue | None) -> Progress | None:
+    return decode(found.value, Progress, key=found.key) if found else None
 
 
 def service_of(fleet: Fleet, name: str) -> Service:

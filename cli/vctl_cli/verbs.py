@@ -16,7 +16,14 @@ ROOT = Verbs(
                 "status": Verb("rollout_status:status", "Show a service's rollout."),
                 "watch": Verb("rollout_watch:watch", "Follow a rollout to its end."),
                 "abort": Verb("rollout_abort:abort", "Give a rollout up; nothing is revoked."),
+                "pause": Verb(
+                    "rollout_pause:pause", "Stop a rollout where it is, until it is resumed."
+                ),
                 "resume": Verb("rollout_resume:resume", "Let a paused rollout go on."),
+                "promote": Verb(
+                    "rollout_promote:promote", "Let a rollout go on to its next step now."
+                ),
+                "retry": Verb("rollout_retry:retry", "Start the last rollout again."),
                 "history": Verb("rollout_history:history", "Show the decisions of rollouts."),
             },
         ),

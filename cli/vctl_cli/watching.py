@@ -71,8 +71,9 @@ def _ended(session: Session, rollout: Rollout, asked_back: bool | None) -> ExitC
     code = exit_code(rollout, asked_back=goes_back)
     service = rollout.service
     if rollout.phase is RolloutPhase.PAUSED:
+        verb = "promote" if rollout.awaits_promote else "resume"
         session.screen.say(
-            f"it waits for a person: vctl rollout resume -s {service},"
+            f"it waits for a person: vctl rollout {verb} -s {service},"
             f" vctl rollout abort -s {service}, or vctl rollback --now -s {service}"
         )
     elif code is ExitCode.UNCONFIRMED:

@@ -11,7 +11,7 @@ from vctl_plans.errors import TransitionError
 from vctl_plans.events import AbortAsked, Observed, RollbackAsked
 from vctl_plans.gate import readiness
 from vctl_plans.phase import RolloutPhase as P
-from vctl_plans.rollout import Cause
+from vctl_plans.rollout import Cause, Promotion
 from vctl_plans.route import returned
 
 
@@ -34,6 +34,8 @@ def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
         unload=(),
         resume_phase="",
         unconfirmed=(),
+        promoted=Promotion.NONE,
+        awaits_promote=False,
     )
     why = f"rollback to release {target} asked"
     after = msgspec.structs.replace(state, rollout=asked)
@@ -82,7 +84,10 @@ def roll_back(state: State, event: Observed, now_s: float) -> Decision:
     late = tally.missing + tuple(node for node, _ in tally.refused)
     why = "".join(f": {reason}" for _, reason in tally.refused[:1])
     return pause(
-        state, f"release {rollout.back_to} cannot be made ready on {named(late)}{why}", late
+        state,
+        f"release {rollout.back_to} cannot be made ready on {named(late)}{why}",
+        late,
+        now_s=now_s,
     )
 
 
@@ -98,6 +103,8 @@ def abort(state: State, event: AbortAsked, _now_s: float) -> Decision:
         reason=event.reason,
         resume_phase="",
         unconfirmed=(),
+        promoted=Promotion.NONE,
+        awaits_promote=False,
     )
     asked = msgspec.structs.replace(state, rollout=rollout)
     if not rollout.has_moved:

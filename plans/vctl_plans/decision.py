@@ -70,10 +70,27 @@ def acknowledged(state: State, event: Observed) -> Tally:
     )
 
 
-def pause(state: State, why: str, nodes: tuple[str, ...]) -> Decision:
-    """Wait for a person; *nodes* are those that are in the way."""
-    phase = state.rollout.phase.value
-    return move(state, P.PAUSED, why, resume_phase=phase, unconfirmed=nodes[:NAMED])
+def pause(
+    state: State, why: str, nodes: tuple[str, ...], *, now_s: float, **changes: Any
+) -> Decision:
+    """Wait for a person; *nodes* are those that are in the way.
+
+    What has passed of a soak is kept: it is neither begun anew nor skipped afterwards.
+    """
+    return move(
+        state,
+        P.PAUSED,
+        why,
+        resume_phase=state.rollout.phase.value,
+        unconfirmed=nodes[:NAMED],
+        soaked_s=soaked(state.rollout, now_s),
+        **changes,
+    )
+
+
+def soaked(rollout: Rollout, now_s: float) -> float:
+    """Return how much of its step's soak has passed, *now_s* into the present phase."""
+    return rollout.soaked_s + (now_s if rollout.phase is P.SOAKING else 0.0)
 
 
 def named(nodes: tuple[str, ...]) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 from vctl_plans.events import (
     AbortAsked,
     Observed,
+    PauseAsked,
+    PromoteAsked,
     ResumeAsked,
     RollbackAsked,
     SupersedeAsked,
@@ -25,6 +27,8 @@ _WORDS: dict[type, str] = {
     Observed: "observed",
     RollbackAsked: "rollback --now",
     AbortAsked: "abort",
+    PauseAsked: "pause",
+    PromoteAsked: "promote",
     ResumeAsked: "resume",
     SupersedeAsked: "supersede",
     TakenOver: "too many take-overs",
@@ -65,7 +69,7 @@ def rollout_diagram() -> str:
     events: dict[tuple[RolloutPhase, RolloutPhase], list[str]] = {}
     for phase, rules in TABLE.items():
         for kind, rule in rules.items():
-            for after in sorted(rule.to - {phase}):
+            for after in sorted(rule.to):
                 events.setdefault((phase, after), []).append(_WORDS[kind])
     arrows = [f"{a} --> {b}: {', '.join(words)}" for (a, b), words in events.items()]
     ends = [f"{phase} --> [*]" for phase in RolloutPhase if phase.is_terminal]

@@ -30,6 +30,16 @@ class AbortAsked(_Asked, frozen=True, kw_only=True):
     """An operator gives the rollout up; what it brought is not revoked."""
 
 
+class PauseAsked(_Asked, frozen=True, kw_only=True):
+    """An operator stops a rollout where it is; traffic stays as it is."""
+
+
+class PromoteAsked(_Asked, frozen=True, kw_only=True):
+    """An operator ends the soak of the present step, or lets a manual step go on."""
+
+    is_full: bool = False  # to the last step at once
+
+
 class ResumeAsked(_Asked, frozen=True, kw_only=True):
     """An operator lets a paused rollout go on."""
 
@@ -44,5 +54,17 @@ class TakenOver(msgspec.Struct, frozen=True):
     takeovers: int  # of this phase, this one included
 
 
-Event = Observed | RollbackAsked | AbortAsked | ResumeAsked | SupersedeAsked | TakenOver
-EVENTS = (Observed, RollbackAsked, AbortAsked, ResumeAsked, SupersedeAsked, TakenOver)
+Steer = AbortAsked | PauseAsked | PromoteAsked | ResumeAsked
+"""What an operator may say to a rollout that runs, and that changes nothing but the rollout."""
+
+Event = Observed | RollbackAsked | Steer | SupersedeAsked | TakenOver
+EVENTS = (
+    Observed,
+    RollbackAsked,
+    AbortAsked,
+    PauseAsked,
+    PromoteAsked,
+    ResumeAsked,
+    SupersedeAsked,
+    TakenOver,
+)

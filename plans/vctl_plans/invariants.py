@@ -15,7 +15,7 @@ from vctl_plans.gate import acknowledgement, readiness
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.release import Release, release_digest
-from vctl_plans.rollout import Entry, Rollout
+from vctl_plans.rollout import Entry, Promotion, Rollout
 from vctl_plans.route import FULL_WEIGHT, Route
 
 
@@ -52,7 +52,10 @@ def check(before: Written, after: Written, seen: Seen | None = None) -> list[str
         *_decision_follows(before, after),
         *_ready_before_served(before, after, looked),
         *_acknowledged_before_unload(before, after, looked),
-        *_acknowledged_before_settling(before, after, looked),
+        *_acknowledged_before_the_next(before, after, looked),
+        *_weight_only_grows(before, after),
+        *_grows_only_when_ready(before, after, looked),
+        *_steps_follow(before, after),
     ]
 
 
@@ -123,12 +126,12 @@ def _acknowledged_before_unload(before: Written, after: Written, seen: Seen) -> 
     return [] if tally.is_complete else [named]
 
 
-def _acknowledged_before_settling(before: Written, after: Written, seen: Seen) -> list[str]:
-    """I3: a candidate takes over once every counted node reported it; a first one may sooner."""
+def _acknowledged_before_the_next(before: Written, after: Written, seen: Seen) -> list[str]:
+    """I3: a step is over once every counted node reported its route; a first release may sooner."""
     then, now = before.rollout, after.rollout
     if then is None or now is None or then.id != now.id or then.phase is not P.SHIFTING:
         return []
-    if now.phase not in {P.SOAKING, P.SETTLING} or not now.from_release:
+    if now.phase not in {P.SHIFTING, P.SOAKING, P.SETTLING} or not now.from_release:
         return []
     tally = acknowledgement(
         seen.roster, seen.reports, service=now.service, revision=before.route_revision
@@ -151,7 +154,85 @@ def _ready_before_served(before: Written, after: Written, seen: Seen) -> list[st
     ]
 
 
-_FIXED = ("service", "plan", "strategy", "from_release", "to_release", "roster", "roster_size")
+def _is_going_on(before: Written, after: Written) -> bool:
+    """Whether the write is a decision of the rollout that ran before it, and not one to go back."""
+    then, now = before.rollout, after.rollout
+    if then is None or now is None or then.id != now.id:
+        return False
+    return not now.back_to
+
+
+def _weight_only_grows(before: Written, after: Written) -> list[str]:
+    """I3: who has moved moves back only by rollback or abort, and who has not is not passed over.
+
+    A candidate loses no weight; it becomes stable, and is not simply dropped, once it had all.
+    """
+    was, now = before.route, after.route
+    if not _is_going_on(before, after) or was is None or now is None or not was.candidate:
+        return []
+    if now.candidate == was.candidate:
+        is_less = now.weight < was.weight
+        return [f"I3: weight {was.weight:g} shrank to {now.weight:g}"] if is_less else []
+    is_taken_over = now.stable == was.candidate and was.weight == FULL_WEIGHT
+    wrong = f"I3: candidate {was.candidate} left its weight of {was.weight:g}"
+    return [] if is_taken_over else [wrong]
+
+
+def _grows_only_when_ready(before: Written, after: Written, seen: Seen) -> list[str]:
+    """I5: more traffic moves to a candidate only while it is ready on every counted node."""
+    was, now, rollout = before.route, after.route, after.rollout
+    if was is None or now is None or rollout is None or was.candidate != now.candidate:
+        return []
+    if now.weight <= was.weight or not now.candidate:
+        return []
+    tally = readiness(seen.roster, seen.reports, rollout=rollout, number=now.candidate)
+    late = f"I5: more traffic moves to release {now.candidate}, which is not ready everywhere"
+    return [] if tally.is_complete else [late]
+
+
+def _steps_follow(before: Written, after: Written) -> list[str]:
+    """I3: steps come one after the other, each with a route of more weight, and none twice.
+
+    The last one comes at once where an operator said so, and where there was nothing to split.
+    """
+    then, now = before.rollout, after.rollout
+    if then is None or now is None or not _is_going_on(before, after):
+        return []
+    if now.step == then.step:
+        grew = before.route and after.route and after.route.weight > before.route.weight
+        is_again = bool(grew) and then.has_moved
+        return [f"I3: step {now.step + 1} was taken twice"] if is_again else []
+    is_full = then.promoted is Promotion.FULL or not then.has_moved
+    is_whole = before.route is None or before.route.stable in {0, now.to_release}
+    follows = now.step == then.step + 1 and then.has_moved
+    jumps = now.step == now.steps - 1 and is_full and (then.has_moved or is_whole)
+    return [
+        *([] if follows or jumps else [f"I3: step {now.step + 1} follows step {then.step + 1}"]),
+        *(
+            [f"I3: step {now.step + 1} was taken in {then.phase}, and led to {now.phase}"]
+            if now.phase is not P.SHIFTING or then.phase not in {P.PREPARING, P.SHIFTING, P.SOAKING}
+            else []
+        ),
+        *([f"I3: step {now.step + 1} of {now.steps}"] if not 0 <= now.step < now.steps else []),
+        *([f"I3: the promotion of step {then.step + 1} outlived it"] if now.promoted else []),
+        *(
+            ["I3: a manual step went on without a promotion"]
+            if then.awaits_promote and not then.promoted
+            else []
+        ),
+    ]
+
+
+_FIXED = (
+    "service",
+    "plan",
+    "strategy",
+    "from_release",
+    "to_release",
+    "roster",
+    "roster_size",
+    "steps",
+)
 
 
 def _decision_follows(before: Written, after: Written) -> list[str]:

@@ -8,21 +8,25 @@ node but by its report; it is level-triggered.
 The order that keeps requests safe, and that no change may break:
 
 1. traffic moves to a release only after every counted node reported it ready;
-2. the unload list is written only after every counted node reported the route that leaves it out;
-3. a revoked release is in no later route.
+2. more traffic moves only in the plan's order: after the soak of the step before, or an
+   operator's promotion of it, and while every counted node holds the release ready;
+3. the unload list is written only after every counted node reported the route that leaves it out;
+4. a revoked release is in no later route.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from vctl_plans.backward import abort, roll_back, rollback
-from vctl_plans.decision import Decision, State, dropped, move, pause
+from vctl_plans.decision import Decision, State, dropped, move, pause, soaked
 from vctl_plans.errors import InvariantError, TransitionError, VctlError
 from vctl_plans.events import (
     EVENTS,
     AbortAsked,
     Event,
     Observed,
+    PauseAsked,
+    PromoteAsked,
     ResumeAsked,
     RollbackAsked,
     SupersedeAsked,
@@ -30,7 +34,8 @@ from vctl_plans.events import (
 )
 from vctl_plans.forward import finish, prepare, shift, soak
 from vctl_plans.phase import RolloutPhase as P
-from vctl_plans.rollout import Rollout
+from vctl_plans.rollout import Promotion, Rollout
+from vctl_plans.units import duration_text
 
 MAX_TAKEOVERS = 10
 """Conductors that may take over within one phase before it waits for a person (DESIGN 4)."""
@@ -67,6 +72,8 @@ def _refusal(rollout: Rollout, event: Event) -> TransitionError:
     verbs = {
         RollbackAsked: "rollback --now",
         AbortAsked: "rollout abort",
+        PauseAsked: "rollout pause",
+        PromoteAsked: "rollout promote",
         ResumeAsked: "rollout resume",
         SupersedeAsked: "rollout start --supersede",
     }
@@ -78,9 +85,74 @@ def _refusal(rollout: Rollout, event: Event) -> TransitionError:
     )
 
 
+def _pause(state: State, event: PauseAsked, now_s: float) -> Decision:
+    """Stop where it is; a promotion that was not acted on yet is taken back."""
+    rollout = state.rollout
+    why = f"paused by an operator while {rollout.phase}"
+    if rollout.phase is P.SOAKING:
+        spent = duration_text(min(soaked(rollout, now_s), rollout.soak_s))
+        why += f", {spent} of {duration_text(rollout.soak_s)}"
+    return pause(
+        state,
+        why,
+        (),
+        now_s=now_s,
+        promoted=Promotion.NONE,
+        by=event.by,
+        reason=event.reason or rollout.reason,
+    )
+
+
+def _promote(state: State, event: PromoteAsked, _now_s: float) -> Decision:
+    """End the step's soak; what comes next is the conductor's to decide, on what it sees.
+
+    The one write of an operator that lets more traffic move writes no route itself: whether all
+    nodes are ready for more of it, only the conductor knows.
+    """
+    rollout = state.rollout
+    if P.SOAKING not in {rollout.phase, rollout.resume_phase}:
+        raise TransitionError(
+            f"rollout promote is not allowed: rollout {rollout.id} of {rollout.service}"
+            f" is paused while {rollout.resume_phase}",
+            hint="allowed now: rollout resume, rollout abort, rollback --now",
+        )
+    is_last = rollout.step + 1 >= rollout.steps
+    ahead = rollout.steps if event.is_full else rollout.step + 2
+    comes = "it settles" if is_last else f"step {ahead} of {rollout.steps} is next"
+    return move(
+        state,
+        P.SOAKING,
+        f"promoted by an operator: {comes}",
+        promoted=Promotion.FULL if event.is_full else Promotion.STEP,
+        awaits_promote=False,
+        resume_phase="",
+        unconfirmed=(),
+        by=event.by,
+        reason=event.reason or rollout.reason,
+    )
+
+
 def _resume(state: State, event: ResumeAsked, _now_s: float) -> Decision:
-    phase = P(state.rollout.resume_phase)
-    return move(state, phase, f"resumed: {phase}", resume_phase="", unconfirmed=(), by=event.by)
+    rollout = state.rollout
+    if rollout.awaits_promote:
+        raise TransitionError(
+            f"rollout resume is not allowed: step {rollout.step + 1} of rollout {rollout.id}"
+            f" of {rollout.service} waits for vctl rollout promote",
+            hint="allowed now: rollout promote, rollout abort, rollback --now",
+        )
+    phase = P(rollout.resume_phase)
+    left = ""
+    if phase is P.SOAKING and not rollout.promoted:
+        left = f", {duration_text(max(0.0, rollout.soak_s - rollout.soaked_s))} left"
+    return move(
+        state,
+        phase,
+        f"resumed: {phase}{left}",
+        resume_phase="",
+        unconfirmed=(),
+        by=event.by,
+        reason=event.reason or rollout.reason,
+    )
 
 
 def _supersede(state: State, event: SupersedeAsked, _now_s: float) -> Decision:
@@ -93,13 +165,14 @@ def _supersede(state: State, event: SupersedeAsked, _now_s: float) -> Decision:
     )
 
 
-def _take_over(state: State, event: TakenOver, _now_s: float) -> Decision:
+def _take_over(state: State, event: TakenOver, now_s: float) -> Decision:
     if event.takeovers < MAX_TAKEOVERS:
         return Decision(state)
     return pause(
         state,
         f"{event.takeovers} conductors took over in one phase: see what stops them, then resume",
         (),
+        now_s=now_s,
     )
 
 
@@ -117,25 +190,30 @@ def _rule(decide: Callable[[State, Any, float], Decision], *to: P) -> Rule:
 _TAKE_OVER = _rule(_take_over, P.PAUSED)
 _ROLLBACK = _rule(rollback, P.ROLLING_BACK)
 _ABORT = _rule(abort, P.ROLLING_BACK)
+_PAUSE = _rule(_pause, P.PAUSED)
 
 TABLE: dict[P, dict[type, Rule]] = {
     P.PREPARING: {
         Observed: _rule(prepare, P.SHIFTING, P.ROLLING_BACK, P.FAILED),
         RollbackAsked: _ROLLBACK,
         AbortAsked: _rule(abort, P.FAILED),
+        PauseAsked: _PAUSE,
         SupersedeAsked: _rule(_supersede, P.SUPERSEDED),
         TakenOver: _TAKE_OVER,
     },
     P.SHIFTING: {
-        Observed: _rule(shift, P.SOAKING, P.SETTLING, P.PAUSED),
+        Observed: _rule(shift, P.SHIFTING, P.SOAKING, P.SETTLING, P.PAUSED),
         RollbackAsked: _ROLLBACK,
         AbortAsked: _ABORT,
+        PauseAsked: _PAUSE,
         TakenOver: _TAKE_OVER,
     },
     P.SOAKING: {
-        Observed: _rule(soak, P.SETTLING),
+        Observed: _rule(soak, P.SHIFTING, P.SETTLING, P.PAUSED),
         RollbackAsked: _ROLLBACK,
         AbortAsked: _ABORT,
+        PauseAsked: _PAUSE,
+        PromoteAsked: _rule(_promote, P.SOAKING),
         TakenOver: _TAKE_OVER,
     },
     P.SETTLING: {
@@ -150,6 +228,7 @@ TABLE: dict[P, dict[type, Rule]] = {
     },
     P.PAUSED: {
         ResumeAsked: _rule(_resume, P.PREPARING, P.SHIFTING, P.SOAKING, P.SETTLING, P.ROLLING_BACK),
+        PromoteAsked: _rule(_promote, P.SOAKING),
         RollbackAsked: _ROLLBACK,
         AbortAsked: _rule(abort, P.ROLLING_BACK, P.FAILED),
     },

@@ -10,7 +10,7 @@ import msgspec
 
 from vctl_plans.decision import State
 from vctl_plans.errors import PlanError, TransitionError, VctlError
-from vctl_plans.events import AbortAsked, ResumeAsked, RollbackAsked, SupersedeAsked
+from vctl_plans.events import RollbackAsked, SupersedeAsked
 from vctl_plans.machine import step
 from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.plan import Plan
@@ -84,26 +84,28 @@ def start(
         TransitionError: Another rollout runs, or the target may not be served.
         VctlError: What is there now cannot be read.
     """
-    _refuse_unreadable(service)
-    if service.rollout and _is_own(service.rollout, request):
+    refuse_unreadable(service)
+    if service.rollout and is_own(service.rollout, request):
         return Attach(service.rollout)
-    running = _running(service)
+    running = running_rollout(service)
     if plan.strategy == "rollback" and wish == 0:
         exists = _rollback_that_exists(service)
         if exists:
             return exists
     if isinstance(wish, int) and plan.strategy == "rollback":
-        target = _existing(service, wish or (service.route.last_good() if service.route else 0))
+        target = existing_release(
+            service, wish or (service.route.last_good() if service.route else 0)
+        )
         new = None
     elif isinstance(wish, int):
-        target, new = _existing(service, wish), None
+        target, new = existing_release(service, wish), None
     else:
         target, new = _composed(service, wish, running, request)
     plan = msgspec.structs.replace(plan, target=_roots(target, wish))
     same = _same_wish(service, plan, target)
     if same:
         return same
-    _refuse_revoked(service, target)
+    refuse_revoked(service, target)
     replaced = service.rollout
     if running:
         if not supersede:
@@ -114,12 +116,11 @@ def start(
                 + (", or --supersede" if running.phase is RolloutPhase.PREPARING else ""),
             )
         replaced = _superseded(service, running, request)
-    if not roster:
-        raise PlanError("no node is present: a rollout counts at least one", path="fleet")
-    return _begin(service, plan, target, Roster(nodes=roster), request, replaced, new)
+    refuse_nobody(roster)
+    return beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
 
 
-def _begin(
+def beginning(
     service: Service,
     plan: Plan,
     target: Release,
@@ -128,6 +129,7 @@ def _begin(
     replaced: Rollout | None,
     new: Release | None,
 ) -> Begin:
+    """Return the beginning of a rollout that brings *target*."""
     goes_back = plan.strategy == "rollback"
     rollout = Rollout(
         id=request.id,
@@ -141,6 +143,7 @@ def _begin(
         cause=Cause.ASKED if goes_back else Cause.NONE,
         roster=roster.digest,
         roster_size=len(roster.nodes),
+        steps=len(plan.steps),
         drain_s=plan.drain_s,
         unload=_handed_on(service, replaced, target),
         sentence=f"release {target.number} is prepared on {len(roster.nodes)} nodes",
@@ -151,13 +154,19 @@ def _begin(
     return Begin(plan=plan, rollout=rollout, roster=roster, replaced=replaced, release=new)
 
 
+def refuse_nobody(roster: tuple[str, ...]) -> None:
+    """Refuse a rollout that would count no node."""
+    if not roster:
+        raise PlanError("no node is present: a rollout counts at least one", path="fleet")
+
+
 def _handed_on(service: Service, replaced: Rollout | None, target: Release) -> tuple[int, ...]:
     """Return what the rollout that is replaced left to be unloaded, and nothing wants now."""
     keep = wanted(service.route, None) | {target.number}
     return tuple(n for n in (replaced.unload if replaced else ()) if n not in keep)
 
 
-def _refuse_unreadable(service: Service) -> None:
+def refuse_unreadable(service: Service) -> None:
     """Refuse to replace what cannot be read: it would lose what it says, as what is revoked."""
     for what, value, revision in (
         ("rollout", service.rollout, service.rollout_revision),
@@ -170,12 +179,14 @@ def _refuse_unreadable(service: Service) -> None:
             )
 
 
-def _running(service: Service) -> Rollout | None:
+def running_rollout(service: Service) -> Rollout | None:
+    """Return the service's rollout unless it has ended."""
     rollout = service.rollout
     return rollout if rollout and not rollout.phase.is_terminal else None
 
 
-def _existing(service: Service, number: int) -> Release:
+def existing_release(service: Service, number: int) -> Release:
+    """Return a release of the service; 0 stands for an earlier good one that there is not."""
     if number in service.releases:
         return service.releases[number]
     if not number:
@@ -247,7 +258,8 @@ def _rollback_that_exists(service: Service) -> Attach | AlreadyDone | None:
     return AlreadyDone(rollout) if _is_done(service, rollout, rollout.back_to) else None
 
 
-def _refuse_revoked(service: Service, target: Release) -> None:
+def refuse_revoked(service: Service, target: Release) -> None:
+    """Refuse to serve what was revoked."""
     if service.route and target.number in service.route.revoked:
         raise TransitionError(
             f"release {target.number} of {service.name} is revoked",
@@ -286,25 +298,25 @@ def rollback_now(
         TransitionError: There is nothing to return to, or the target is revoked.
         VctlError: What is there now cannot be read.
     """
-    _refuse_unreadable(service)
+    refuse_unreadable(service)
     route, rollout = service.route, service.rollout
     if not route or not route.stable:
         raise TransitionError(f"service {service.name} serves nothing yet: nothing to roll back")
-    if rollout and (_is_own(rollout, request) or _goes_back_to(rollout, to)):
+    if rollout and (is_own(rollout, request) or _goes_back_to(rollout, to)):
         return Attach(rollout)
-    running = _running(service)
-    target = _existing(service, to or _way_back(route, running))
-    _refuse_revoked(service, target)
+    running = running_rollout(service)
+    target = existing_release(service, to or _way_back(route, running))
+    refuse_revoked(service, target)
     asked = RollbackAsked(target=target.number, request=request.id, by=request.by,
                           reason=request.reason)  # fmt: skip
     if running:
-        state = _state(service, running, route)
+        state = state_of(service, running, route)
         after = step(state, asked, 0.0).state
         return Continue(running, after.rollout, after.route if after.route != route else None)
     plan = Plan(service=service.name, strategy="rollback", to=target.number,
                 target=_roots(target, target.number))  # fmt: skip
-    begun = _begin(service, plan, target, Roster(nodes=roster), request, rollout, None)
-    after = step(_state(service, begun.rollout, route), asked, 0.0).state
+    begun = beginning(service, plan, target, Roster(nodes=roster), request, rollout, None)
+    after = step(state_of(service, begun.rollout, route), asked, 0.0).state
     return msgspec.structs.replace(
         begun,
         rollout=msgspec.structs.replace(after.rollout, seq=0),  # its first decision
@@ -325,7 +337,7 @@ def _way_back(route: Route, running: Rollout | None) -> int:
     return route.last_good()
 
 
-def _is_own(rollout: Rollout, request: Request) -> bool:
+def is_own(rollout: Rollout, request: Request) -> bool:
     """Whether *request* is written already, and only the reply was lost."""
     return request.id in {rollout.id, rollout.request}
 
@@ -336,7 +348,8 @@ def _goes_back_to(rollout: Rollout, to: int) -> bool:
     return goes and rollout.cause is Cause.ASKED and to in {0, rollout.back_to}
 
 
-def _state(service: Service, rollout: Rollout, route: Route) -> State:
+def state_of(service: Service, rollout: Rollout, route: Route) -> State:
+    """Return what an operator's event is decided on: no event of theirs rests on the plan."""
     return State(
         plan=Plan(service=service.name, strategy=rollout.strategy),
         rollout=rollout,
@@ -344,24 +357,3 @@ def _state(service: Service, rollout: Rollout, route: Route) -> State:
         route_revision=service.route_revision,
         roster=(),
     )
-
-
-def steer(service: Service, event: AbortAsked | ResumeAsked) -> Continue:
-    """Decide what `rollout abort` or `rollout resume` writes.
-
-    Raises:
-        TransitionError: No rollout runs, or its phase does not allow it.
-        VctlError: What is there now cannot be read.
-    """
-    _refuse_unreadable(service)
-    running = _running(service)
-    if running is None:
-        last = service.rollout
-        raise TransitionError(
-            f"no rollout of {service.name} runs"
-            + (f": {last.id}, the last, is {last.phase}" if last else ""),
-            hint="allowed now: vctl rollout start, vctl rollback",
-        )
-    route = service.current_route
-    after = step(_state(service, running, route), event, 0.0).state
-    return Continue(running, after.rollout, after.route if after.route != route else None)

@@ -19,6 +19,7 @@ from vctl_plans.codec import Value, digest
 from vctl_plans.errors import PlanError
 from vctl_plans.names import check_name, check_root, suggestion
 from vctl_plans.phase import Component
+from vctl_plans.route import FULL_WEIGHT
 from vctl_plans.units import DURATION_PATTERN, QUOTA_PATTERN, Quota, duration_s, quota
 
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN)] | float | int
@@ -48,11 +49,15 @@ class ReleaseSpec(_Document, frozen=True, kw_only=True):
     weights: Source | None = None
 
 
+DEFAULT_WEIGHTS = (10, 25, 50, 100)
+DEFAULT_SOAK = "5m"
+
+
 class Step(_Document, frozen=True, kw_only=True):
     """One step of a weighted plan."""
 
     weight: Weight
-    soak: Duration = "5m"
+    soak: Duration = DEFAULT_SOAK
     manual: bool = False  # wait for `vctl rollout promote` after the soak
 
 
@@ -124,7 +129,7 @@ class WeightedDocument(_Forward, frozen=True, kw_only=True, tag="weighted"):
     """Traffic moves to the candidate by weight, step by step."""
 
     steps: Annotated[tuple[Step, ...], Meta(min_length=1)] = tuple(
-        Step(weight=weight) for weight in (10, 25, 50, 100)
+        Step(weight=weight) for weight in DEFAULT_WEIGHTS
     )
 
 
@@ -152,6 +157,14 @@ AnyDocument = WeightedDocument | UserGroupDocument | FullSwitchDocument | Rollba
 _KINDS = (WeightedDocument, UserGroupDocument, FullSwitchDocument, RollbackDocument)
 
 
+class PlanStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step as it is carried out: how much traffic moves, and what is waited for after it."""
+
+    weight: float = FULL_WEIGHT  # percent on the candidate from this step on
+    soak_s: float = 0.0
+    manual: bool = False  # after the soak, until an operator promotes
+
+
 class Plan(Value, frozen=True, kw_only=True):
     """What is carried out: numbers only, every default filled in."""
 
@@ -159,7 +172,7 @@ class Plan(Value, frozen=True, kw_only=True):
     strategy: Strategy
     target: dict[str, str] = {}  # component -> root, of what the plan changes; empty for a rollback
     to: int = 0  # of a rollback: the release to return to; 0: the last good one
-    soak_s: float = 0.0
+    steps: tuple[PlanStep, ...] = (PlanStep(),)  # weights grow strictly, the last is 100
     ready: Quota = Quota(percent=100.0)
     max_failed: int = 0
     prepare_s: float = 600.0
@@ -190,6 +203,8 @@ def parse(content: object) -> AnyDocument:
         raise _explained(str(cause), content) from cause
     check_name(document.service, what="service")
     _check_release(document)
+    if isinstance(document, WeightedDocument):
+        _check_steps(document.steps)
     return document
 
 
@@ -267,6 +282,24 @@ def _check_release(document: AnyDocument) -> None:
             check_root(source.root, what=f"release.{name}.root")
 
 
+def _check_steps(steps: tuple[Step, ...]) -> None:
+    """Refuse weights that do not grow from step to step, or that do not end at 100."""
+    for n in range(1, len(steps)):
+        here, before = steps[n].weight, steps[n - 1].weight
+        if here <= before:
+            raise PlanError(
+                f"{here:g} is not above {before:g}, the weight of the step before it",
+                path=f"steps[{n}].weight",
+                hint="weights grow from step to step, as in 10, 25, 50, 100",
+            )
+    if steps[-1].weight != FULL_WEIGHT:
+        raise PlanError(
+            f"the last step is {steps[-1].weight:g}, and must be 100",
+            path=f"steps[{len(steps) - 1}].weight",
+            hint="add a step of weight 100; to hold traffic at a lower one, give it manual: true",
+        )
+
+
 def sources(document: AnyDocument) -> dict[Component, Source]:
     """Return the components that the document brings, by name; none when it names a release."""
     if isinstance(document, RollbackDocument) or not isinstance(document.release, ReleaseSpec):
@@ -283,14 +316,13 @@ def require_built(document: AnyDocument) -> None:
         PlanError: The field, and what can be used instead.
     """
     refusals = [
-        (isinstance(document, WeightedDocument | UserGroupDocument), "strategy",
-         f"{document.__struct_config__.tag} is not built yet; use full-switch or rollback"),
+        (isinstance(document, UserGroupDocument), "strategy",
+         "user-group is not built yet; use weighted, full-switch or rollback"),
         (document.consistency != "session", "consistency", "only session is built yet"),
         (document.allow_downtime, "allow_downtime", "is not built yet"),
         (document.gate != GateSpec(), "gate",
          "other than ready: 100% is not built yet: a node cannot pass requests on to another"),
         (getattr(document, "guardrails", None) is not None, "guardrails", "are not built yet"),
-        (getattr(document, "manual", False), "manual", "is not built yet"),
         *((name is not Component.ADAPTER, f"release.{name}", "is not built yet; use adapter")
           for name in sources(document)),
     ]  # fmt: skip
@@ -308,13 +340,12 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
     """
     deadlines, gate = document.deadlines, document.gate
     to = document.to if isinstance(document, RollbackDocument) else 0
-    soak: Any = getattr(document, "soak", 0)
     return Plan(
         service=document.service,
         strategy=document.__struct_config__.tag,  # type: ignore[arg-type]
         target={name.value: root for name, root in target.items()},
         to=0 if to == "last-good" else to,
-        soak_s=duration_s(soak, path="soak"),
+        steps=_steps(document),
         ready=quota(gate.ready, path="gate.ready"),
         max_failed=gate.max_failed,
         prepare_s=duration_s(deadlines.prepare, path="deadlines.prepare"),
@@ -322,6 +353,22 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
         drain_s=duration_s(deadlines.drain, path="deadlines.drain"),
         retain=document.retain,
     )
+
+
+def _steps(document: AnyDocument) -> tuple[PlanStep, ...]:
+    if isinstance(document, WeightedDocument):
+        return tuple(
+            PlanStep(
+                weight=float(step.weight),
+                soak_s=duration_s(step.soak, path=f"steps[{n}].soak"),
+                manual=step.manual,
+            )
+            for n, step in enumerate(document.steps)
+        )
+    if isinstance(document, FullSwitchDocument | UserGroupDocument):
+        soak_s = duration_s(document.soak, path="soak")
+        return (PlanStep(soak_s=soak_s, manual=getattr(document, "manual", False)),)
+    return (PlanStep(),)
 
 
 def schema() -> dict[str, Any]:

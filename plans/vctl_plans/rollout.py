@@ -19,6 +19,14 @@ class Cause(StrEnum):
     ABORTED = "aborted"
 
 
+class Promotion(StrEnum):
+    """What an operator allowed a rollout to go on to, before the soak of its step is over."""
+
+    NONE = ""
+    STEP = "step"  # to the next step, or to settle after the last one
+    FULL = "full"  # to the last step at once
+
+
 class Rollout(Value, frozen=True, kw_only=True):
     """Where a plan is. Everything that decides what comes next is here or in the route.
 
@@ -36,7 +44,12 @@ class Rollout(Value, frozen=True, kw_only=True):
     roster: str  # digest
     roster_size: int
     seq: int = 0
-    step: int = 0
+    step: int = 0  # index in the plan's steps; the one whose weight the route has once it moved
+    steps: int = 1  # how many the plan has
+    soak_s: float = 0.0  # how long the step soaks; 0 until its soak begins
+    soaked_s: float = 0.0  # of that, what had passed before the present phase began
+    promoted: Promotion = Promotion.NONE
+    awaits_promote: bool = False  # paused for no other reason than that its step is manual
     back_to: int = 0  # the release that a rollback returns to; 0 until it goes back
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's
     unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
@@ -82,6 +95,12 @@ class Progress(Value, frozen=True, kw_only=True):
     seq: int  # of the decision that began the phase
     elapsed_s: float
     takeovers: int = 0  # conductors that went on with this phase
+
+
+def elapsed_s(progress: Progress | None, rollout: Rollout) -> float:
+    """Return how long the rollout's phase has lasted at least, by the last checkpoint of it."""
+    is_of_phase = progress and (progress.rollout, progress.seq) == (rollout.id, rollout.seq)
+    return progress.elapsed_s if progress and is_of_phase else 0.0
 
 
 class Entry(Value, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     ready: int  # nodes that hold the target ready
     nodes: int  # that count: those present
     phase: str  # of the last rollout; empty: there was none
+    step: int  # of the last rollout, from 1; 0: its traffic has not moved
+    steps: int  # that it has in all
     rollout: str
     route_revision: int
     acting: int  # nodes whose gateway acts on that route revision
@@ -117,6 +119,8 @@ def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
         ready=len(ready),
         nodes=len(fleet.records),
         phase=rollout.phase if rollout else "",
+        step=rollout.step + 1 if rollout and rollout.has_moved else 0,
+        steps=rollout.steps if rollout else 0,
         rollout=rollout.id if rollout else "",
         route_revision=service.route_revision,
         acting=len(acting),

@@ -11,17 +11,18 @@ from tests.agent.support import SERVICE
 from vctl_agent import election
 from vctl_agent.conductor import Conductor
 from vctl_agent.crashpoints import Crashpoints
-from vctl_plans import operate
+from vctl_plans import operate, steering
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Rejected
+from vctl_plans.events import PauseAsked, ResumeAsked
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
-from vctl_plans.plan import Plan
+from vctl_plans.plan import Plan, PlanStep
 from vctl_plans.release import Artifact
-from vctl_plans.rollout import Entry, Progress, Rollout
+from vctl_plans.rollout import Entry, Progress, Rollout, elapsed_s
 from vctl_plans.snapshot import Service, read_services
-from vctl_plans.store.commit import begin_txn
+from vctl_plans.store.commit import begin_txn, continue_txn
 from vctl_plans.store.memory import MemoryStore
 from vctl_plans.store.port import Put, Txn, Update
 
@@ -47,7 +48,12 @@ class Stage:
             )
         begun = operate.start(
             Service(name=SERVICE),
-            Plan(service=SERVICE, strategy="full-switch", soak_s=soak_s, prepare_s=10),
+            Plan(
+                service=SERVICE,
+                strategy="full-switch",
+                steps=(PlanStep(soak_s=soak_s),),
+                prepare_s=10,
+            ),
             wish={Component.ADAPTER: Artifact(root=ROOT, source="file:///v1")},
             roster=nodes,
             request=operate.Request(id="r1"),
@@ -175,6 +181,64 @@ async def test_new_conductor_goes_on_with_the_time_that_had_passed(stage: Stage)
         stage.now = 1004.5
         await stage.store.put(KEYS.report("nobody"), b"{ }")
         await stage.until(lambda now: now is RolloutPhase.FAILED)
+
+
+async def test_new_conductor_goes_on_with_a_soak(stage: Stage) -> None:
+    """It neither skips what is left of it nor begins it anew, whatever its own clock says."""
+    await stage.begin(nodes=("n1",), soak_s=20)
+    async with running(stage.conductor()):
+        await _until_soaking(stage)
+        stage.now = 12.0
+        await stage.store.put(KEYS.report("nobody"), b"{}")
+        await _until_elapsed(stage, 12.0)
+
+    stage.now = 5000.0
+    async with running(stage.conductor()):
+        await asyncio.sleep(0.02)
+        stage.now = 5007.9
+        await stage.store.put(KEYS.report("nobody"), b"{ }")
+        await asyncio.sleep(0.05)
+        assert await stage.phase() is RolloutPhase.SOAKING
+        stage.now = 5008.1
+        await stage.store.put(KEYS.report("nobody"), b"{}")
+        await stage.until(lambda now: now is RolloutPhase.SETTLING)
+
+
+async def test_paused_soak_is_gone_on_with(stage: Stage) -> None:
+    """What had passed by the last checkpoint counts after the resume."""
+    await stage.begin(nodes=("n1",), soak_s=20)
+    async with running(stage.conductor()):
+        await _until_soaking(stage)
+        stage.now = 12.0
+        await stage.store.put(KEYS.report("nobody"), b"{}")
+        await _until_elapsed(stage, 12.0)
+        await _steer(stage, PauseAsked())
+        stage.now = 3000.0
+        await _steer(stage, ResumeAsked())
+        await asyncio.sleep(0.05)
+        stage.now = 3007.9
+        await stage.store.put(KEYS.report("nobody"), b"{ }")
+        await asyncio.sleep(0.05)
+        assert await stage.phase() is RolloutPhase.SOAKING
+        stage.now = 3008.1
+        await stage.store.put(KEYS.report("nobody"), b"{}")
+        await stage.until(lambda now: now is RolloutPhase.SETTLING)
+
+
+async def _until_soaking(stage: Stage) -> None:
+    for phase in (RolloutPhase.SHIFTING, RolloutPhase.SOAKING):
+        await stage.report("n1")
+        await stage.until(lambda now, p=phase: now is p)  # type: ignore[misc]
+
+
+async def _steer(stage: Stage, event: PauseAsked | ResumeAsked) -> None:
+    """Do what the command does: it knows of the time only what was checkpointed."""
+    service = await stage.service()
+    assert service.rollout is not None
+    found = await stage.store.get(KEYS.progress(SERVICE))
+    passed_s = elapsed_s(decode(found.value, Progress) if found else None, service.rollout)
+    turn = steering.steer(service, event, elapsed_s=passed_s)
+    await stage.store.commit(continue_txn(KEYS, service, turn))
 
 
 async def _until_elapsed(stage: Stage, elapsed_s: float) -> None:

@@ -128,13 +128,20 @@ def a_fleet(
     return vctl
 
 
-def conductor(*scenes: Scene, reports: Sequence[NodeReport] = ()) -> Conduct:
-    """Return one that leads each rollout that prepares or goes back through *scenes*."""
+def conductor(
+    *scenes: Scene, reports: Sequence[NodeReport] = (), begins: RolloutPhase | None = None
+) -> Conduct:
+    """Return one that leads each rollout that prepares or goes back through *scenes*.
+
+    With *begins* it is one that was promoted in that phase.
+    """
 
     async def conduct(store: MemoryStore) -> None:
         async for update in store.watch(KEYS.rollout(SERVICE)):
             entry = update.entries.get(KEYS.rollout(SERVICE))
             rollout = decode(entry.value, Rollout) if entry else None
+            if rollout and begins and rollout.phase is begins and rollout.promoted:
+                break
             if rollout and rollout.phase in {RolloutPhase.PREPARING, RolloutPhase.ROLLING_BACK}:
                 break
         for report in reports:

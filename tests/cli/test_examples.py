@@ -13,7 +13,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 
 
 def test_there_are_examples():
-    assert {"full-switch", "rollback"} <= {example.stem for example in EXAMPLES}
+    assert {"full-switch", "rollback", "weighted"} <= {example.stem for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)

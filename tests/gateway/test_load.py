@@ -3,12 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from math import sqrt
 from pathlib import Path
 from typing import Self
 
 import pytest
 
 from tests.gateway.support import Bench, a_release, a_route, eventually, serving
+from vctl_plans.routing import share
 
 MODELS = {n: a_release(n).engine_name for n in (1, 2)}
 CLIENTS = 8
@@ -66,6 +68,28 @@ async def test_every_answer_is_by_the_release_that_it_names_while_the_route_move
     assert set(load.seen) == {(200, "1"), (200, "2")}
     by_engine = Counter(each["model"] for each in gateway.engine.asked)
     assert by_engine == {MODELS[n]: load.seen[200, str(n)] for n in (1, 2)}
+
+
+async def test_share_is_the_weights_and_no_session_goes_back_as_it_grows(gateway: Bench):
+    sessions = [f"session-{n}" for n in range(150)]
+    moved: set[str] = set()
+    for weight in (10.0, 25.0, 50.0, 75.0, 100.0):
+        await gateway.route(a_route(1, candidate=2, weight=weight))
+        answers = [await _release_of(gateway, session) for session in sessions]
+        now = {s for s, release in zip(sessions, answers, strict=True) if release == "2"}
+        assert now == {s for s in sessions if share("salt", f"session:{s}") < weight}
+        assert now >= moved
+        bound = 4 * sqrt(weight * (100 - weight) / len(sessions))
+        assert abs(100 * len(now) / len(sessions) - weight) <= bound
+        moved = now
+    await gateway.route(a_route(1))  # as an abort does
+    assert {"1"} == {await _release_of(gateway, session) for session in sessions}
+
+
+async def _release_of(gateway: Bench, session: str) -> str:
+    async with gateway.ask(headers={"x-vctl-session": session}) as answer:
+        assert answer.status == 200
+        return str(answer.headers["x-vctl-release"])
 
 
 async def test_route_write_decides_the_next_request(gateway: Bench):

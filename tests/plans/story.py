@@ -10,10 +10,19 @@ from collections.abc import Mapping
 import msgspec
 
 from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish
-from vctl_plans import invariants, operate
+from vctl_plans import invariants, operate, steering
 from vctl_plans.codec import decode, encode
 from vctl_plans.decision import Decision, State
-from vctl_plans.events import AbortAsked, Event, Observed, ResumeAsked, TakenOver
+from vctl_plans.events import (
+    AbortAsked,
+    Event,
+    Observed,
+    PauseAsked,
+    PromoteAsked,
+    ResumeAsked,
+    Steer,
+    TakenOver,
+)
 from vctl_plans.invariants import Seen
 from vctl_plans.machine import step
 from vctl_plans.node import NodeReport, ReleaseReport
@@ -101,11 +110,36 @@ class Story:
 
     def abort(self) -> None:
         """`vctl rollout abort`."""
-        self._write(operate.steer(self.service, AbortAsked(by=Actor(user="ann"))))
+        self._steer(AbortAsked(by=Actor(user="ann")))
 
     def resume(self) -> None:
         """`vctl rollout resume`."""
-        self._write(operate.steer(self.service, ResumeAsked(by=Actor(user="ann"))))
+        self._steer(ResumeAsked(by=Actor(user="ann")))
+
+    def pause(self, elapsed_s: float = 0.0) -> None:
+        """`vctl rollout pause`, when the phase has lasted *elapsed_s*."""
+        self._steer(PauseAsked(by=Actor(user="ann")), elapsed_s)
+
+    def promote(self, *, is_full: bool = False) -> None:
+        """`vctl rollout promote`."""
+        self._steer(PromoteAsked(by=Actor(user="ann"), is_full=is_full))
+
+    def retry(self) -> Begin | Attach:
+        """`vctl rollout retry`."""
+        decision = steering.retry(
+            self.service,
+            self.plans[self.rollout.plan],
+            roster=tuple(self.nodes),
+            request=self.request(),
+        )
+        if isinstance(decision, Begin):
+            self._write(decision)
+        return decision
+
+    def _steer(self, event: Steer, elapsed_s: float = 0.0) -> None:
+        decision = steering.steer(self.service, event, elapsed_s=elapsed_s)
+        if isinstance(decision, Continue):
+            self._write(decision)
 
     # -- the conductor -------------------------------------------------------------------------
 
@@ -204,6 +238,10 @@ class Story:
                 holds -= set(self.rollout.unload) - needed
             if node not in self.deaf:
                 self._routes[node] = self.service.route_revision
+
+    def drop(self, node: str, number: int) -> None:
+        """Have a node's engine hold a release no more."""
+        self._holds[node].discard(number)
 
     def reports(self) -> dict[str, NodeReport]:
         """Return what the nodes that are present say."""

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish, some_releases
-from vctl_plans import operate
+from vctl_plans import operate, steering
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Conflict
 from vctl_plans.events import AbortAsked
@@ -107,7 +107,7 @@ async def test_conductor_and_operator_do_not_both_decide() -> None:
     store = MemoryStore()
     service = await begin(store)
     fence = await elect(store)
-    abort = operate.steer(service, AbortAsked())
+    abort = steering.steer(service, AbortAsked())
     await store.commit(continue_txn(KEYS, service, abort))
 
     with pytest.raises(Conflict):
@@ -174,7 +174,7 @@ async def test_another_writers_decision_is_not_taken_for_ones_own() -> None:
     """The entry of that number is there, and it is another."""
     store = MemoryStore()
     service = await begin(store)
-    await store.commit(continue_txn(KEYS, service, operate.steer(service, AbortAsked())))
+    await store.commit(continue_txn(KEYS, service, steering.steer(service, AbortAsked())))
     turn = a_turn(service)
     store.lose_reply(is_applied=False)
 
@@ -225,7 +225,7 @@ async def test_history_entry_says_who_and_why() -> None:
     store = MemoryStore()
     service = await begin(store)
     asked = AbortAsked(by=Actor(user="ann"), reason="INC-1")
-    turn = operate.steer(service, asked)
+    turn = steering.steer(service, asked)
     await store.commit(continue_txn(KEYS, service, turn))
     found = await store.get(KEYS.decision(SERVICE, "r1", 1))
 

@@ -14,6 +14,8 @@ from vctl_plans.events import (
     AbortAsked,
     Event,
     Observed,
+    PauseAsked,
+    PromoteAsked,
     ResumeAsked,
     RollbackAsked,
     SupersedeAsked,
@@ -29,6 +31,8 @@ ASKED: dict[type, Event] = {
     Observed: Observed({}),
     RollbackAsked: RollbackAsked(target=1, request="q"),
     AbortAsked: AbortAsked(),
+    PauseAsked: PauseAsked(),
+    PromoteAsked: PromoteAsked(),
     ResumeAsked: ResumeAsked(),
     SupersedeAsked: SupersedeAsked(),
     TakenOver: TakenOver(MAX_TAKEOVERS),
@@ -49,7 +53,7 @@ def a_phase(phase: P) -> State:
         return a_state(phase, route=a_route(revoked=(2,)), has_moved=True, back_to=1)
     if phase is P.PAUSED:
         route = a_route(candidate=2, weight=100.0)
-        return a_state(phase, route=route, has_moved=True, resume_phase="shifting")
+        return a_state(phase, route=route, has_moved=True, resume_phase="soaking")
     return a_state(phase)
 
 
@@ -90,7 +94,9 @@ def test_refusal_names_event_phase_and_what_is_allowed() -> None:
     assert refused.value.message == (
         "rollout start --supersede is not allowed: rollout r2 of support is soaking"
     )
-    assert refused.value.hint == "allowed now: rollback --now, rollout abort"
+    assert refused.value.hint == (
+        "allowed now: rollback --now, rollout abort, rollout pause, rollout promote"
+    )
 
 
 def test_decision_counts_once_and_says_why() -> None:

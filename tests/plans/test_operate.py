@@ -5,7 +5,7 @@ import pytest
 
 from tests.builders import NODES, SERVICE, a_plan, a_root, a_route, a_service, an_adapter_wish
 from tests.plans.story import Story
-from vctl_plans import operate
+from vctl_plans import operate, steering
 from vctl_plans.errors import PlanError, TransitionError, VctlError
 from vctl_plans.events import AbortAsked, ResumeAsked, TakenOver
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
@@ -189,7 +189,7 @@ def test_nothing_is_written_over_what_cannot_be_read(what: str) -> None:
     with pytest.raises(VctlError, match=f"the {what} of support cannot be read"):
         operate.rollback_now(service, to=0, roster=NODES, request=request)
     with pytest.raises(VctlError, match=f"the {what} of support cannot be read"):
-        operate.steer(service, AbortAsked())
+        steering.steer(service, AbortAsked())
 
 
 # -- rollback by plan ----------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def test_resume_goes_on_where_it_stopped() -> None:
 def test_steering_what_does_not_run_names_the_last(event: AbortAsked | ResumeAsked) -> None:
     """The refusal says how the last rollout ended."""
     with pytest.raises(TransitionError, match="no rollout of support runs: q1, the last, is conv"):
-        operate.steer(Story().serve(1).service, event)
+        steering.steer(Story().serve(1).service, event)
 
 
 def test_release_of_a_wish_keeps_the_other_components() -> None:

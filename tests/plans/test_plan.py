@@ -11,10 +11,10 @@ from tests.builders import a_root
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import PlanError
 from vctl_plans.phase import Component
-from vctl_plans.plan import Plan, parse, require_built, resolve, schema, sources
+from vctl_plans.plan import Plan, PlanStep, parse, require_built, resolve, schema, sources
 
 SWITCH: dict[str, Any] = {"service": "support", "strategy": "full-switch", "release": 8}
-WEIGHTED: dict[str, Any] = SWITCH | {"strategy": "weighted", "steps": [{"weight": 5}]}
+WEIGHTED: dict[str, Any] = SWITCH | {"strategy": "weighted", "steps": [{"weight": 100}]}
 
 DESIGN_PLANS: list[dict[str, Any]] = [
     {
@@ -94,6 +94,23 @@ WRONG: list[tuple[object, str, str]] = [
     (WEIGHTED | {"steps": [{"weight": 101}]}, "steps[0].weight", "<= 100.0"),
     (WEIGHTED | {"steps": [{"weight": 5, "soack": 1}]}, "steps[0].soack", "unknown field"),
     (WEIGHTED | {"strategy": "full-switch"}, "steps", "unknown field"),
+    (
+        WEIGHTED | {"steps": [{"weight": 50}, {"weight": 25}, {"weight": 100}]},
+        "steps[1].weight",
+        "25 is not above 50, the weight of the step before it",
+    ),
+    (
+        WEIGHTED | {"steps": [{"weight": 100}, {"weight": 100}]},
+        "steps[1].weight",
+        "100 is not above 100",
+    ),
+    (
+        WEIGHTED | {"steps": [{"weight": 10}, {"weight": 50}]},
+        "steps[1].weight",
+        "the last step is 50, and must be 100",
+    ),
+    (WEIGHTED | {"release": [7, 8]}, "release", "is neither the number of a release nor"),
+    (WEIGHTED | {"steps": [{"weight": 100, "soak": "soon"}]}, "steps[0].soak", "is no duration"),
     (SWITCH | {"strategy": "user-group"}, "groups", "missing"),
     ({"service": "s", "strategy": "rollback", "to": "yesterday"}, "to", "is neither last-good nor"),
     ({"service": "s", "strategy": "rollback", "to": 0}, "to", "is neither last-good nor"),
@@ -117,6 +134,14 @@ def test_error_names_the_field_and_what_is_allowed(content: object, path: str, w
         (SWITCH | {"sok": 5}, "did you mean 'soak'?"),
         (SWITCH | {"release": {"adaptor": {}}}, "did you mean 'adapter'?"),
         (WEIGHTED | {"steps": [{"weight": 5, "soack": 1}]}, "did you mean 'soak'?"),
+        (
+            WEIGHTED | {"steps": [{"weight": 50}]},
+            "add a step of weight 100; to hold traffic at a lower one, give it manual: true",
+        ),
+        (
+            WEIGHTED | {"steps": [{"weight": 50}, {"weight": 5}]},
+            "weights grow from step to step, as in 10, 25, 50, 100",
+        ),
         (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
         (SWITCH | {"gate": {"zzz": 1}}, "known: max_failed, ready"),
     ],
@@ -157,13 +182,12 @@ def test_any_document_is_a_plan_or_a_plan_error(fields: dict[str, Any], strategy
 @pytest.mark.parametrize(
     ("content", "path"),
     [
-        (WEIGHTED, "strategy"),
+        (DESIGN_PLANS[0], "gate"),
         (DESIGN_PLANS[1], "strategy"),
         (SWITCH | {"consistency": "strict"}, "consistency"),
         (SWITCH | {"allow_downtime": True}, "allow_downtime"),
         (SWITCH | {"gate": {"ready": "98%"}}, "gate"),
         (SWITCH | {"guardrails": {}}, "guardrails"),
-        (SWITCH | {"manual": True}, "manual"),
         (DESIGN_PLANS[2], "release.prompt"),
     ],
 )
@@ -175,9 +199,9 @@ def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str
     assert path == refused.value.path
 
 
-@pytest.mark.parametrize("content", [SWITCH, DESIGN_PLANS[3]])
+@pytest.mark.parametrize("content", [SWITCH, SWITCH | {"manual": True}, WEIGHTED, DESIGN_PLANS[3]])
 def test_what_is_built_is_not_refused(content: dict[str, Any]) -> None:
-    """Full switch and rollback."""
+    """Weighted, full switch and rollback."""
     document = parse(content)
     require_built(document)
 
@@ -190,12 +214,33 @@ def test_resolved_plan_holds_numbers_only() -> None:
     plan = resolve(parse(content), {Component.ADAPTER: a_root(1)})
 
     assert (90.0, 3600.0, 30.0, 5.0) == (
-        plan.soak_s,
+        plan.steps[0].soak_s,
         plan.prepare_s,
         plan.converge_s,
         plan.drain_s,
     )
     assert {"adapter": a_root(1)} == plan.target
+
+
+def test_weighted_plan_goes_by_the_steps_that_are_written() -> None:
+    """Each with its own soak; without any, 10 25 50 100 with five minutes each."""
+    steps = [{"weight": 5, "soak": "10m", "manual": True}, {"weight": 100, "soak": 0}]
+    default = {k: v for k, v in WEIGHTED.items() if k != "steps"}
+
+    assert (
+        PlanStep(weight=5, soak_s=600, manual=True),
+        PlanStep(weight=100),
+    ) == resolve(parse(WEIGHTED | {"steps": steps}), {}).steps
+    assert tuple(PlanStep(weight=w, soak_s=300) for w in (10, 25, 50, 100)) == (
+        resolve(parse(default), {}).steps
+    )
+
+
+def test_full_switch_is_one_step_of_all_traffic() -> None:
+    """With its soak, and waiting for a person where it is manual."""
+    one = resolve(parse(SWITCH | {"soak": "1m", "manual": True}), {})
+
+    assert (PlanStep(weight=100, soak_s=60, manual=True),) == one.steps
 
 
 def test_same_wish_has_the_same_digest() -> None:

@@ -7,16 +7,24 @@ import msgspec
 
 from tests.builders import SERVICE, a_plan, an_adapter_wish
 from tests.sim.world import World
-from vctl_plans import operate
+from vctl_plans import operate, steering
 from vctl_plans.errors import PlanError, TransitionError
-from vctl_plans.events import AbortAsked, Event, Observed, ResumeAsked, TakenOver
+from vctl_plans.events import (
+    AbortAsked,
+    Event,
+    Observed,
+    PauseAsked,
+    PromoteAsked,
+    ResumeAsked,
+    TakenOver,
+)
 from vctl_plans.invariants import Seen
 from vctl_plans.machine import step
 from vctl_plans.node import NodeReport
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
 from vctl_plans.phase import RolloutPhase
-from vctl_plans.plan import Plan
-from vctl_plans.rollout import Progress, Rollout
+from vctl_plans.plan import Plan, PlanStep
+from vctl_plans.rollout import Progress, Rollout, elapsed_s
 from vctl_plans.snapshot import Service
 
 Written = Begin | Continue | Attach | AlreadyDone
@@ -131,11 +139,15 @@ class Operator:
         rollout = self.world.rollout
         always = [self._start, self._back, self._to, self._plan_back]
         if rollout is None or rollout.phase.is_terminal:
-            return [*always, self._start, self._start, self._start]
+            return [*always, *[self._start] * 3, lambda _: self.retry]
         if rollout.phase is RolloutPhase.PAUSED:
-            return [*always, lambda _: abort, lambda _: resume, lambda _: resume]
+            on = promote if rollout.awaits_promote else resume
+            return [*always, lambda _: abort, lambda _: promote, *[lambda _: on] * 3]
         unload = [self._to_unloaded] * 4 if rollout.unload else []
-        return [*always, *unload, lambda _: abort, lambda _: resume]
+        steer = [abort, resume, self.pause, self.pause, promote, promote, promote_in_full]
+        if rollout.phase is RolloutPhase.SOAKING:
+            steer += [self.pause] * 5
+        return [*always, *unload, *(lambda _, act=act: act for act in steer)]
 
     def _to_unloaded(self, random: Random) -> Act:
         rollout = self.world.rollout
@@ -176,7 +188,10 @@ class Operator:
     def _start(self, random: Random) -> Act:
         number = random.randint(1, 6)
         plan = a_plan(
-            soak_s=random.choice([0, 0, 10]), retain=random.choice([0, 1, 1, 2]), prepare_s=60
+            strategy="weighted",
+            steps=some_steps(random),
+            retain=random.choice([0, 1, 1, 2]),
+            prepare_s=60,
         )
         wish: object = an_adapter_wish(number)
         if random.random() < 0.3:
@@ -202,6 +217,18 @@ class Operator:
             service, to=to, roster=tuple(sorted(self.world.boots)), request=request
         )
 
+    def pause(self, service: Service, request: Request) -> Written:
+        """`vctl rollout pause`: what has passed of a soak is what was last checkpointed."""
+        rollout = service.rollout
+        passed_s = elapsed_s(self.world.progress, rollout) if rollout else 0.0
+        return steering.steer(service, PauseAsked(reason=request.id), elapsed_s=passed_s)
+
+    def retry(self, service: Service, request: Request) -> Written:
+        """`vctl rollout retry`."""
+        plan = self.world.plans[service.rollout.plan] if service.rollout else a_plan()
+        roster = tuple(sorted(self.world.boots))
+        return steering.retry(service, plan, roster=roster, request=request)
+
     def _plan_back(self, random: Random) -> Act:
         to = random.choice([0, 0, 1, 2])
         plan = Plan(service=SERVICE, strategy="rollback", to=to, prepare_s=60, converge_s=20)
@@ -210,11 +237,34 @@ class Operator:
         )
 
 
+def some_steps(random: Random) -> tuple[PlanStep, ...]:
+    """Return the steps of a plan: one for a full switch, or several, some of them manual."""
+    weights = random.choice([(100,), (50, 100), (10, 50, 100), (10, 25, 50, 100)])
+    return tuple(
+        PlanStep(
+            weight=weight,
+            soak_s=random.choice([0, 0, 10, 30]),
+            manual=random.random() < 0.1,
+        )
+        for weight in weights
+    )
+
+
+def promote(service: Service, request: Request) -> Written:
+    """`vctl rollout promote`."""
+    return steering.steer(service, PromoteAsked(reason=request.id))
+
+
+def promote_in_full(service: Service, request: Request) -> Written:
+    """`vctl rollout promote --full`."""
+    return steering.steer(service, PromoteAsked(reason=request.id, is_full=True))
+
+
 def abort(service: Service, request: Request) -> Written:
     """`vctl rollout abort`."""
-    return operate.steer(service, AbortAsked(reason=request.id))
+    return steering.steer(service, AbortAsked(reason=request.id))
 
 
 def resume(service: Service, request: Request) -> Written:
     """`vctl rollout resume`."""
-    return operate.steer(service, ResumeAsked(reason=request.id))
+    return steering.steer(service, ResumeAsked(reason=request.id))

@@ -3,7 +3,7 @@
 from random import Random
 
 from tests.builders import a_plan, an_adapter_wish
-from tests.sim.actors import Conductor, Operator, abort, resume
+from tests.sim.actors import Conductor, Operator, abort, promote, resume
 from tests.sim.fleet import Mood, Node
 from tests.sim.world import Broken, World
 from vctl_plans import operate
@@ -63,6 +63,9 @@ class Simulation:
         rollout = self.world.rollout
         if rollout and rollout.unload and not rollout.phase.is_terminal and what < 0.15:
             self._race()
+        elif rollout and rollout.phase is RolloutPhase.SOAKING and what < 0.08:
+            self.operator.press(random)
+            self.operator.finish(random)
         elif what < 0.50:
             self._node_event(random.choice(self.nodes))
         elif what < 0.88:
@@ -172,8 +175,9 @@ class Simulation:
         raise Broken(f"I8: the rollout does not end: {self.world.rollout}")
 
     def _end_what_runs(self) -> None:
-        """Wait; what is paused is resumed, else aborted, else rolled back to what serves."""
-        ways = [resume, resume, abort, self.operator.back_to(0)]
+        """Wait; what is paused is let go on, else aborted, else rolled back to what serves."""
+        on = [resume, *[promote] * 4] if self.random.random() < 0.7 else [resume]
+        ways = [*on, resume, abort, self.operator.back_to(0), resume, *[promote] * 4]
         ways.append(self.operator.back_to(self.world.route.stable))
         self._until_it_ends()
         for way in ways:

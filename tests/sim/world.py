@@ -12,9 +12,10 @@ from vctl_plans.decision import State
 from vctl_plans.invariants import Seen, Written
 from vctl_plans.node import NodeReport
 from vctl_plans.operate import Begin, Continue
+from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Release
-from vctl_plans.rollout import Entry, Progress, Rollout
+from vctl_plans.rollout import Entry, Progress, Rollout, elapsed_s
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Service
 
@@ -41,6 +42,8 @@ class World:
         self.history: dict[str, list[Entry]] = {}
         self.progress: Progress | None = None
         self.fence = 0
+        self.soaked_s = 0.0  # that the present step has soaked, told by the one clock that is true
+        self.soaking_since = 0.0
         self.log: list[str] = []
 
     @property
@@ -111,6 +114,7 @@ class World:
         self.past.append(self.service)
         self._remember(decision.rollout)
         self._check(before, seen)
+        self._check_soak(before.rollout, self.service.rollout)
 
     def _begin(self, begin: Begin) -> dict[str, object]:
         self.plans[begin.plan.digest] = begin.plan
@@ -138,6 +142,28 @@ class World:
         ]
         if wrong:
             raise Broken("; ".join(wrong))
+
+    def _check_soak(self, before: Rollout | None, after: Rollout | None) -> None:
+        """I3: whatever conductors and operators do, no step goes on before its soak is over."""
+        if before and after and before.phase is RolloutPhase.SOAKING and before.id == after.id:
+            self.soaked_s += self.now - self.soaking_since
+            step = self.plans[before.plan].steps[before.step]
+            wanted_s = step.soak_s
+            is_over = after.phase in {RolloutPhase.SHIFTING, RolloutPhase.SETTLING}
+            if is_over and step.manual and not before.promoted:
+                raise Broken(f"I3: nobody promoted step {before.step + 1}")
+            is_over |= after.awaits_promote
+            if is_over and not before.promoted and self.soaked_s < wanted_s - 1e-6:
+                raise Broken(f"I3: step {before.step + 1} soaked {self.soaked_s} of {wanted_s}")
+            known_s = before.soaked_s + elapsed_s(self.progress, before)
+            if after.phase is RolloutPhase.PAUSED and after.soaked_s < known_s - 1e-6:
+                raise Broken(f"I3: a pause kept {after.soaked_s} of {known_s}")
+            if after.phase is RolloutPhase.SOAKING and after.soaked_s < before.soaked_s:
+                raise Broken("I3: a soak was begun anew")
+        if after and after.phase is RolloutPhase.SOAKING:
+            self.soaking_since = self.now
+            if before is None or before.phase is RolloutPhase.SHIFTING:
+                self.soaked_s = 0.0
 
     def add_release(self, release: Release) -> None:
         """Write a release that no rollout brings yet."""

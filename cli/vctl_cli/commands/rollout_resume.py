@@ -20,7 +20,8 @@ def resume(
 ) -> ExitCode:
     """Let a paused rollout go on.
 
-    It goes on from the phase in which it paused, with that phase's deadline anew.
+    It goes on from the phase in which it paused, with that phase's deadline anew; of a soak only
+    the rest is waited for. A manual step is let go on by vctl rollout promote instead.
     """
     session = session_of(ctx)
     name, request = session.service(service), session.request(reason)

@@ -23,6 +23,7 @@ from vctl_plans.operate import AlreadyDone, Attach, Begin, Request
 from vctl_plans.operate import start as decide_start
 from vctl_plans.phase import Component
 from vctl_plans.plan import (
+    DEFAULT_WEIGHTS,
     AnyDocument,
     Plan,
     RollbackDocument,
@@ -47,6 +48,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     release: int | None = None
     strategy: str = ""
     soak: str = ""
+    steps: str = ""
     to: str = ""
     reason: str = ""
     supersede: bool = False
@@ -76,10 +78,22 @@ def start(
         int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
     ] = None,
     strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="full-switch or rollback. [default: full-switch]")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="weighted, full-switch or rollback. [default: full-switch; with --steps weighted]",
+        ),
+    ] = "",
+    steps: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT,...",
+            help="Of a weighted rollout: the share of traffic on the release, step by step."
+            " [default: 10,25,50,100]",
+        ),
     ] = "",
     soak: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait before it counts as done.")
+        str, typer.Option(metavar="DURATION", help="How long to wait at each step, as in 5m.")
     ] = "",
     to: Annotated[str, typer.Option(metavar="N", help="Of a rollback: where to.")] = "",
     reason: Reason = "",
@@ -101,7 +115,7 @@ def start(
     session = session_of(ctx)
     flags = Flags(
         plan=plan, service=service, adapter=adapter, root=root, release=release, soak=soak, to=to,
-        strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
+        steps=steps, strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
     )  # fmt: skip
     content = plan_content(flags, session)
     if print_plan:
@@ -135,8 +149,8 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
     """
     if not flags.plan:
         return _from_flags(flags, session)
-    both = [f"--{name}" for name in ("adapter", "root", "release", "strategy", "soak", "to")
-            if getattr(flags, name)]  # fmt: skip
+    names = ("adapter", "root", "release", "strategy", "steps", "soak", "to")
+    both = [f"--{name}" for name in names if getattr(flags, name)]
     if both:
         raise PlanError(
             f"{', '.join(both)} and {flags.plan} both say what to do", hint="give one of them"
@@ -158,7 +172,7 @@ def _from_file(plan: str, session: Session) -> dict[str, Any]:
 
 
 def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
-    strategy = flags.strategy or "full-switch"
+    strategy = flags.strategy or ("weighted" if flags.steps else "full-switch")
     content: dict[str, Any] = {"service": session.service(flags.service), "strategy": strategy}
     if flags.adapter and flags.release:
         raise PlanError("--adapter and --release both name what to bring in", path="release")
@@ -172,8 +186,28 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
         raise PlanError("what is to be rolled out?", path="release", hint=hint)
     if flags.to:
         content["to"] = int(flags.to) if flags.to.isdecimal() else flags.to
-    optional = {"soak": flags.soak, "reason": flags.reason}
-    return content | {name: value for name, value in optional.items() if value}
+    return content | _pace(flags, strategy) | ({"reason": flags.reason} if flags.reason else {})
+
+
+def _pace(flags: Flags, strategy: str) -> dict[str, Any]:
+    """Return how fast traffic moves: the steps of a weighted plan, else one soak."""
+    soak = {"soak": flags.soak} if flags.soak else {}
+    if strategy != "weighted" and not flags.steps:
+        return soak
+    if not soak and not flags.steps:
+        return {}
+    given = flags.steps.split(",") if flags.steps else DEFAULT_WEIGHTS
+    return {"steps": [{"weight": _weight(each), **soak} for each in given]}
+
+
+def _weight(text: str | int) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        raise PlanError(
+            f"{text!r} is no weight", path="steps", hint="write percentages, as in 10,50,100"
+        ) from None
+    return int(weight) if weight.is_integer() else weight
 
 
 async def begin(

@@ -14,11 +14,10 @@ from rich.text import Text
 from vctl_cli.follow import Scene
 from vctl_cli.render.changes import Said, word
 from vctl_cli.render.screen import Screen
+from vctl_cli.render.traffic import phase_text, traffic_text
 from vctl_plans.rollout import listed
-from vctl_plans.route import FULL_WEIGHT
 
 SHOWN_DECISIONS = 5
-BAR_CELLS = 20
 
 _GOOD, _BAD, _BUSY = "green", "red", "yellow"
 _STYLES = {
@@ -65,18 +64,12 @@ def _head(scene: Scene) -> Text:
     rollout, route = scene.rollout, scene.service.current_route
     first = f"{rollout.service}: release {rollout.from_release or 'none'} -> {rollout.to_release}"
     head = Text().append(f"{first} ({rollout.strategy}, rollout {rollout.id})", style="bold")
-    head.append("\nphase    ").append(rollout.phase.value, style=_STYLES.get(rollout.phase, _BUSY))
+    phase = phase_text(rollout, scene.elapsed_s)
+    head.append("\nphase    ").append(phase, style=_STYLES.get(rollout.phase, _BUSY))
     if not scene.is_live:
         head.append("   etcd is away: this is the last known state", style=_BAD)
-    share = route.weight if route.candidate else FULL_WEIGHT
-    serving = route.candidate or route.stable
-    head.append(f"\ntraffic  {_bar(share)} {share:g} % on release {serving or 'none'}\n")
+    head.append(f"\ntraffic  {traffic_text(route)}\n")
     return head
-
-
-def _bar(percent: float) -> str:
-    filled = round(BAR_CELLS * percent / FULL_WEIGHT)
-    return "[" + "#" * filled + "." * (BAR_CELLS - filled) + "]"
 
 
 def _nodes(scene: Scene) -> Table:

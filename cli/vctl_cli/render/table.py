@@ -6,8 +6,11 @@ wide as their widest cell.
 
 from collections.abc import Iterable, Sequence
 
+from vctl_plans.phase import RolloutPhase
 from vctl_plans.route import FULL_WEIGHT
 from vctl_plans.status import NodeStatus, ServiceStatus, StatusView
+
+_BY_STEPS = {RolloutPhase.SHIFTING, RolloutPhase.SOAKING, RolloutPhase.PAUSED}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -32,7 +35,7 @@ def status_text(view: StatusView) -> str:
 def status_lines(view: StatusView) -> list[str]:
     """Return a line for each service and node that says all of it, for a log of changes."""
     services = [
-        f"{s.service}: release {s.release or 'none'}, {s.phase or 'no rollout'}, ready"
+        f"{s.service}: release {s.release or 'none'}, {_phase(s) or 'no rollout'}, ready"
         f" {s.ready}/{s.nodes}, route {s.acting}/{s.nodes}{': ' + s.sentence if s.sentence else ''}"
         for s in view.services
     ]
@@ -63,11 +66,17 @@ def _service_row(service: ServiceStatus) -> tuple[str, ...]:
         service.service,
         release,
         service.vector or "-",
-        service.phase or "-",
+        _phase(service) or "-",
         f"{weight:g} % on {serving}" if serving else "none",
         f"{service.ready}/{service.nodes}",
         f"{service.acting}/{service.nodes}",
     )
+
+
+def _phase(service: ServiceStatus) -> str:
+    """Return the phase; while one of several steps is taken, with it."""
+    has_steps = service.steps > 1 and service.step and service.phase in _BY_STEPS
+    return f"{service.phase} {service.step}/{service.steps}" if has_steps else service.phase
 
 
 def nodes_table(nodes: Iterable[NodeStatus]) -> str:
