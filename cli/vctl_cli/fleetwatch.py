@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 
+import msgspec
+
 from vctl_cli.commands.status import status_view
 from vctl_cli.ending import exit_code, has_ended
 from vctl_cli.exitcodes import ExitCode
@@ -17,6 +19,9 @@ from vctl_plans.rollout import Rollout
 from vctl_plans.snapshot import Fleet
 from vctl_plans.status import StatusView
 from vctl_plans.store.port import Store
+
+LATE_S = 2.0
+"""Without an answer for so long, it is said what is waited for."""
 
 Show = Callable[[StatusView], None]
 
@@ -37,11 +42,19 @@ async def watch_fleet(session: Session, store: Store, service: str) -> ExitCode:
 
 async def _shown_to_end(session: Session, store: Store, service: str) -> ExitCode:
     keys = session.target.keys
+    where = ", ".join(session.target.settings.endpoints)
+    loop = asyncio.get_running_loop()
+    late = loop.call_later(
+        LATE_S, session.screen.say, f"etcd does not answer yet: {where}; waiting for it"
+    )
     async with aclosing(merged(store, fleet_prefixes(keys))) as states:
         with _view(session) as show:
             async for parts in states:
+                late.cancel()
                 known = fleet_of(keys, [tuple(part.entries.values()) for part in parts])
-                show(status_view(known, fleet=keys.fleet, service=service))
+                view = status_view(known, fleet=keys.fleet, service=service)
+                is_live = all(part.is_live for part in parts)
+                show(msgspec.structs.replace(view, is_live=is_live))
                 rollout = _rollout(known, service)
                 if rollout and has_ended(rollout):
                     return exit_code(rollout, asked_back=rollout.strategy == "rollback")

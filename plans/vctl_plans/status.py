@@ -65,6 +65,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[ServiceStatus, ...]
     nodes: tuple[NodeStatus, ...]
     problems: tuple[str, ...] = ()  # values in the store that could not be read
+    is_live: bool = True  # False: the store is away, this is the last that was known
 
 
 ABSENT = "absent"

@@ -74,6 +74,7 @@ class Vctl:
     stdin: str = ""
     failure: StoreError | None = None  # what every opened store answers first
     out: io.StringIO = field(default_factory=io.StringIO)
+    opened: MemoryStore = field(init=False)  # what the last command used
 
     def __call__(self, *arguments: str) -> Said:
         self.out = type(self.out)()
@@ -99,7 +100,8 @@ class Vctl:
     def _open(self) -> MemoryStore:
         if self.conduct:
             self._conducting = asyncio.ensure_future(self.conduct(self.store.peer()))
-        return self._peer()
+        self.opened = self._peer()
+        return self.opened
 
     def put(self, key: str, value: msgspec.Struct) -> None:
         put = Txn(operations=(Put(key, encode(value)),))

@@ -177,3 +177,15 @@ def test_node_that_is_gone_stays_in_sight():
     vctl = a_fleet(nodes=2)
     vctl.put(KEYS.report("c"), a_report("c", r1=NodePhase.READY))
     assert "c     absent  -" in vctl("status").out
+
+
+def test_watch_says_when_etcd_is_away():
+    vctl = a_fleet()
+
+    async def cut(store):
+        await asyncio.sleep(0.1)
+        vctl.opened.disconnect()
+
+    vctl.conduct = cut
+    said = vctl("status", "--watch", "--timeout", "0.6")
+    assert "etcd is away: the last known state" in said.out

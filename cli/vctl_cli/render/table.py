@@ -28,7 +28,7 @@ def status_text(view: StatusView) -> str:
     """Return the fleet: its services, then its nodes."""
     parts = [services_table(view.services) if view.services else f"fleet {view.fleet}: no service"]
     parts.append(nodes_table(view.nodes) if view.nodes else "no node has ever reported")
-    parts += [f"unreadable: {problem}" for problem in view.problems]
+    parts += _warnings(view)
     return "\n\n".join(parts)
 
 
@@ -40,7 +40,7 @@ def status_lines(view: StatusView) -> list[str]:
         for s in view.services
     ]
     nodes = [f"{n.node}: {n.phase}{': ' + n.reason if n.reason else ''}" for n in view.nodes]
-    return [*services, *nodes, *(f"unreadable: {problem}" for problem in view.problems)]
+    return [*services, *nodes, *_warnings(view)]
 
 
 def services_table(services: Iterable[ServiceStatus]) -> str:
@@ -92,3 +92,9 @@ def nodes_table(nodes: Iterable[NodeStatus]) -> str:
         for node in nodes
     ]
     return table(("NODE", "PHASE", "ENGINE", "ROUTE", "REASON"), rows)
+
+
+def _warnings(view: StatusView) -> list[str]:
+    """Return what a reader must know of the view before believing it."""
+    away = [] if view.is_live else ["etcd is away: the last known state"]
+    return [*away, *(f"unreadable: {problem}" for problem in view.problems)]
