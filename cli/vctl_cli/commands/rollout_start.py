@@ -63,6 +63,23 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     request: Request
 
 
+Strategy = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="weighted, full-switch or rollback. [default: full-switch; with --steps weighted]",
+    ),
+]
+Steps = Annotated[
+    str,
+    typer.Option(
+        metavar="PERCENT,...",
+        help="Of a weighted rollout: the share of traffic on the release, step by step."
+        " [default: 10,25,50,100]",
+    ),
+]
+
+
 def start(
     ctx: typer.Context,
     plan: Annotated[
@@ -77,21 +94,8 @@ def start(
     release: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
     ] = None,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="weighted, full-switch or rollback. [default: full-switch; with --steps weighted]",
-        ),
-    ] = "",
-    steps: Annotated[
-        str,
-        typer.Option(
-            metavar="PERCENT,...",
-            help="Of a weighted rollout: the share of traffic on the release, step by step."
-            " [default: 10,25,50,100]",
-        ),
-    ] = "",
+    strategy: Strategy = "",
+    steps: Steps = "",
     soak: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait at each step, as in 5m.")
     ] = "",
