@@ -56,7 +56,7 @@ class Answers:
             raise
         except ConnectionError:
             raise
-        except Exception:
+        except Exception:  # counted, whatever it is, and raised again
             outcome = "failed"
             raise
         finally:
@@ -128,7 +128,7 @@ class _Answer:
                         await response.write(_event(self._reply.chunk(piece)))
         except ConnectionError:
             raise
-        except Exception:
+        except Exception:  # the status is sent already: only the stream itself can still tell
             log.exception("generation failed in a stream", model=self._call.model)
             await response.write(_event(internal_error().document()))
             return response

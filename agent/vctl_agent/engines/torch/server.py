@@ -122,7 +122,7 @@ async def _openai_errors(
         refusal = ApiError(f"{cause.status}: {cause.reason}", status=cause.status, kind=kind)
     except ConnectionError:
         raise  # the client went away; there is nobody to tell
-    except Exception:
+    except Exception:  # the top of a request: a bug costs one answer, and not the engine
         log.exception("request failed", path=request.path)
         refusal = internal_error()
     return json_response(refusal.document(), status=refusal.status)
