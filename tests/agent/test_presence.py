@@ -101,8 +101,10 @@ async def test_record_that_somebody_deleted_is_written_again(agents: Agents) -> 
     await agents.until("b1")
 
     await agents.store.commit(Txn((), (Delete(KEY),)))
+    assert await agents.registered() != "b1", "else nothing has to be written again"
 
     await agents.until("b1")
+    assert await agents.registered() == "b1"
 
 
 async def test_look_that_fails_costs_no_lease(agents: Agents) -> None:

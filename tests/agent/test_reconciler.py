@@ -208,6 +208,9 @@ async def test_drain_deadline_ends_the_wait(node: Node, tmp_path: Path, is_away:
     node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE, stable=2)))
     await node.settle(lambda: node.phase(1) is NodePhase.DRAINING)
 
+    await node.idle()
+    assert releases[1].engine_name in node.engine.adapters, "not before the deadline"
+
     node.now += 31
     await node.settle(lambda: releases[1].engine_name not in node.engine.adapters)
 
@@ -399,6 +402,8 @@ async def test_refused_unload_is_no_word_against_the_release(node: Node, tmp_pat
 
     node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE, stable=1)))
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
+    assert node.link.told is not None
+    assert [1] == [ready.number for ready in node.link.told.ready]
 
 
 async def test_release_is_not_said_to_be_gone_while_the_engine_is_away(

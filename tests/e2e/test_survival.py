@@ -71,4 +71,5 @@ def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
         except (AssertionError, OSError):
             return False
 
+    assert not serves(), "an engine that has just started holds nothing"
     fleet.until(serves)

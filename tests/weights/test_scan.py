@@ -230,7 +230,9 @@ def test_scan_notices_files_that_come_and_go(tmp_path, change, told):
 
 def test_scan_does_not_mind_what_is_no_part_of_the_artifact(tmp_path):
     folder = model(tmp_path, pack([u8("w", bytes(1000))]))
-    scan(folder, progress=during(lambda: fill(folder, {"train.log": "x", ".x": "x"})))
+    before = scan(folder)
+    after = scan(folder, progress=during(lambda: fill(folder, {"train.log": "x", ".x": "x"})))
+    assert after.root == before.root
 
 
 def test_scan_of_a_large_plain_file_is_by_blocks(tmp_path):
