@@ -9,6 +9,9 @@ from typing import Self
 
 _CHUNK_BYTES = 65_536
 
+_TURNS_OF_AN_ACCEPT = 4
+"""Turns of the loop, with one to spare, from accepting a socket until `_accept` is told of it."""
+
 
 class Proxy:
     """Listens on a free port and passes everything on to *target_port* on loopback."""
@@ -30,8 +33,14 @@ class Proxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         assert self._server is not None
+        # Accepts that are under way end before the server closes: asyncio (3.11) attaches a new
+        # transport to its server, fails when that is closed, and leaves the socket open.
+        for listener in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listener.fileno())
+        for _ in range(_TURNS_OF_AN_ACCEPT):
+            await asyncio.sleep(0)
         self._server.close()
         for task in list(self._tasks):
             task.cancel()
@@ -73,12 +82,19 @@ class Proxy:
             writer.transport.abort()
         self._writers.clear()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Note the connection at once.
+
+        A coroutine here would be a task that can be cancelled before it begins, and then nobody
+        would close the socket.
+        """
         self.connections += 1
         self._writers.add(writer)
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError):
                 await self._is_open_for_new.wait()
@@ -89,7 +105,6 @@ class Proxy:
             pass  # the test is over
         finally:
             writer.transport.abort()
-            self._tasks.discard(task)
 
     async def _pass_both_ways(
         self,
