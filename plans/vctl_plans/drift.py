@@ -17,9 +17,10 @@ from statistics import NormalDist
 
 import msgspec
 
-from vctl_plans.guardrail import Action, Consequence, Outcome, Verdict
+from vctl_plans.guardrail import Action, Consequence
 from vctl_plans.sketch import Counts
 from vctl_plans.statistics import Statistics
+from vctl_plans.verdict import Outcome, Verdict
 
 PRIOR = 0.5
 """Counts added to each bin."""

@@ -18,6 +18,7 @@ from vctl_plans.interval import CONFIDENCE, Interval, Share, quantile_ratio, rat
 from vctl_plans.rollout import listed
 from vctl_plans.sketch import Sketch
 from vctl_plans.statistics import Statistics
+from vctl_plans.verdict import Outcome, Verdict
 
 FEWEST_FAILURES = 5
 """Fewer failed requests prove nothing: below 5 events the chi-squared approximation under the
@@ -28,21 +29,6 @@ in a million, of a candidate whose stable release had none, would never become a
 
 _P99 = 0.99
 _CONDITION = re.compile(r"\s*(<=|>=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
-
-
-class Outcome(StrEnum):
-    """A verdict in one word."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    INCONCLUSIVE = "inconclusive"
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What a judge found, with the figures."""
-
-    outcome: Outcome
-    sentence: str
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

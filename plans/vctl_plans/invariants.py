@@ -16,7 +16,8 @@ from vctl_plans.node import NodeReport
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.release import Release, release_digest
 from vctl_plans.rollout import Entry, Promotion, Rollout
-from vctl_plans.route import FULL_WEIGHT, Route
+from vctl_plans.route import Route
+from vctl_plans.share import FULL_WEIGHT
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

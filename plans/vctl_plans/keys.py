@@ -125,3 +125,16 @@ class Keys(msgspec.Struct, frozen=True):
     def archive(self, service: str, rollout: str) -> str:
         """A rollout as it was when another replaced it."""
         return f"{self.rollout_history(service, rollout)}end"
+
+    @property
+    def statistics(self) -> str:
+        """Prefix of what the nodes' gateways counted, written only while a rollout watches."""
+        return f"{self.root}statistics/"
+
+    def statistics_of(self, node: str) -> str:
+        """What one node's gateway counted."""
+        return f"{self.statistics}{node}"
+
+    def groups(self, digest: str) -> str:
+        """Immutable groups of requests."""
+        return f"{self.root}groups/{digest}"

@@ -44,6 +44,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     releases: tuple[ReleaseReport, ...] = ()
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
     gateway_ok: bool = False
+    free_memory: float | None = None  # share of the engine's memory, 0 to 1; None: it does not tell
     checks: tuple[Checks, ...] = ()  # answers to requests that have not expired, and to the scrub
 
     def release(self, service: str, number: int) -> ReleaseReport | None:

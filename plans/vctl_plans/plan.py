@@ -19,7 +19,8 @@ from vctl_plans.codec import Value, digest
 from vctl_plans.errors import PlanError
 from vctl_plans.names import check_name, check_root, suggestion
 from vctl_plans.phase import Component
-from vctl_plans.route import FULL_WEIGHT
+from vctl_plans.route import Consistency
+from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.units import DURATION_PATTERN, QUOTA_PATTERN, Quota, duration_s, quota
 
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN)] | float | int
@@ -74,8 +75,9 @@ class Group(_Document, frozen=True, kw_only=True):
 class GateSpec(_Document, frozen=True, kw_only=True):
     """What must hold before traffic moves."""
 
-    ready: Percentage = "100%"
-    max_failed: Annotated[int, Meta(ge=0)] = 0
+    ready: Percentage = "100%"  # of the nodes that count
+    max_failed: Annotated[int, Meta(ge=0)] = 0  # nodes that may refuse the release for good
+    max_absent: Percentage = "10%"  # nodes that may vanish meanwhile
 
 
 class Deadlines(_Document, frozen=True, kw_only=True):
@@ -84,13 +86,17 @@ class Deadlines(_Document, frozen=True, kw_only=True):
     prepare: Duration = "10m"
     converge: Duration = "30s"
     drain: Duration = "30s"
+    hold: Duration = "5s"  # strict: how long new requests may wait for the switch
 
 
 class Drift(_Document, frozen=True, kw_only=True):
-    """Limits on the change of the output distributions."""
+    """Limits on the change of the output distributions: answer length, log-probabilities, ends."""
 
-    psi: float = 0.25
-    kl: float = 0.3
+    psi: Annotated[float, Meta(gt=0)] = 0.25  # over it: an alert
+    severe_psi: Annotated[float, Meta(gt=0)] = 0.55  # over it in `windows` in a row: a rollback
+    kl: Annotated[float, Meta(gt=0)] = 0.3
+    windows: Annotated[int, Meta(ge=1, le=20)] = 3
+    pause: bool = False  # pause where there would only be an alert
 
 
 class Guardrails(_Document, frozen=True, kw_only=True):
@@ -103,7 +109,7 @@ class Guardrails(_Document, frozen=True, kw_only=True):
     consecutive: Annotated[int, Meta(ge=1)] = 1
     drift: Drift | None = None
     free_memory: Percentage | None = None
-    prometheus: dict[str, str] = {}
+    prometheus: dict[str, str] = {}  # a query -> what its value must be, as in "<= 0.05"
     on_breach: Literal["rollback", "pause"] = "rollback"
     on_inconclusive: Literal["extend", "pause", "proceed"] = "extend"
 
@@ -165,6 +171,31 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     manual: bool = False  # after the soak, until an operator promotes
 
 
+class DriftLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored of `Drift`."""
+
+    psi: float = 0.25
+    severe_psi: float = 0.55
+    kl: float = 0.3
+    windows: int = 3
+    pause: bool = False
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored of `Guardrails`."""
+
+    error_ratio: float = 1.5
+    p99_ratio: float = 1.2
+    min_requests: int = 200
+    interval_s: float = 30.0
+    consecutive: int = 1
+    drift: DriftLimits | None = None
+    free_memory: float | None = None  # the least share that must be free, 0 to 1
+    queries: dict[str, str] = {}
+    on_breach: Literal["rollback", "pause"] = "rollback"
+    on_inconclusive: Literal["extend", "pause", "proceed"] = "extend"
+
+
 class Plan(Value, frozen=True, kw_only=True):
     """What is carried out: numbers only, every default filled in."""
 
@@ -175,9 +206,14 @@ class Plan(Value, frozen=True, kw_only=True):
     steps: tuple[PlanStep, ...] = (PlanStep(),)  # weights grow strictly, the last is 100
     ready: Quota = Quota(percent=100.0)
     max_failed: int = 0
+    max_absent: Quota = Quota(percent=10.0)
+    groups: str = ""  # digest of the `Groups` that get the release; empty for other strategies
+    consistency: Consistency = Consistency.SESSION
+    watch: Watch | None = None
     prepare_s: float = 600.0
     converge_s: float = 30.0
     drain_s: float = 30.0
+    hold_s: float = 5.0
     retain: int = 1
 
     @property

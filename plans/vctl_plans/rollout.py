@@ -9,6 +9,7 @@ from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Strategy
 from vctl_plans.release import Actor
 from vctl_plans.route import Route
+from vctl_plans.verdict import Verdict
 
 
 class Cause(StrEnum):
@@ -17,6 +18,7 @@ class Cause(StrEnum):
     NONE = ""
     ASKED = "asked"  # a rollback was what the operator wanted
     ABORTED = "aborted"
+    GUARDRAIL = "guardrail"  # a guardrail was breached
 
 
 class Promotion(StrEnum):
@@ -51,6 +53,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     promoted: Promotion = Promotion.NONE
     awaits_promote: bool = False  # paused for no other reason than that its step is manual
     back_to: int = 0  # the release that a rollback returns to; 0 until it goes back
+    watches: bool = False  # whether gateways are to report what they count, for guardrails
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's
     unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
     has_moved: bool = False  # whether a route write of this rollout is in force
@@ -95,6 +98,7 @@ class Progress(Value, frozen=True, kw_only=True):
     seq: int  # of the decision that began the phase
     elapsed_s: float
     takeovers: int = 0  # conductors that went on with this phase
+    verdicts: tuple[Verdict, ...] = ()  # the last of the guardrails in this step
 
 
 def elapsed_s(progress: Progress | None, rollout: Rollout) -> float:

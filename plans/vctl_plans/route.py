@@ -4,17 +4,46 @@ Its mod_revision is the *route revision*. Everything in it is carried from write
 functions here are the only ones that make the next route from the present one.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 from vctl_plans.codec import Value
-
-FULL_WEIGHT = 100.0
-"""Percent."""
 
 KEPT_GOOD = 32
 """Releases that converged and are remembered; enough to go back, small enough to watch."""
 
 HASH_VERSION = 1
+
+
+class Consistency(StrEnum):
+    """How requests meet a change of the route."""
+
+    SESSION = "session"  # a session moves once
+    EVENTUAL = "eventual"  # each request is hashed by itself
+    STRICT = "strict"  # all gateways change together: behind a barrier
+
+
+class Stage(StrEnum):
+    """How far a barrier is (DESIGN section 7)."""
+
+    FENCED = "fenced"  # a gateway that is cut off for `Hold.fence_s` stops
+    HOLD = "hold"  # and new requests wait
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """A barrier before a strict change. Only a route write ends it."""
+
+    stage: Stage
+    fence_s: float  # without contact to etcd for so long, a gateway answers 503
+    limit_s: float  # that a request waits at most, and is then answered 503
+
+
+class Override(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests in a group that get a release of their own, whatever the weight."""
+
+    group: str  # digest of `Groups`
+    release: int
 
 
 class Route(Value, frozen=True, kw_only=True):
@@ -29,10 +58,18 @@ class Route(Value, frozen=True, kw_only=True):
     revoked: tuple[int, ...] = ()  # never to serve again until an operator lifts it
     good: tuple[int, ...] = ()  # converged, in the order in which they did; may hold revoked ones
     instant: tuple[int, ...] = ()  # loaded on all counted nodes: a rollback to it needs no load
+    overrides: tuple[Override, ...] = ()  # the first that matches decides
+    consistency: Consistency = Consistency.SESSION
+    hold: Hold | None = None
 
     @property
     def serving(self) -> frozenset[int]:
         """The releases that a request may get."""
+        return self.default | frozenset(override.release for override in self.overrides)
+
+    @property
+    def default(self) -> frozenset[int]:
+        """The releases that a request may get that no override is for."""
         return frozenset(n for n in (self.stable, self.candidate) if n)
 
     def last_good(self) -> int:

@@ -6,17 +6,19 @@ from enum import StrEnum
 import msgspec
 from blake3 import blake3
 
-from vctl_plans.route import FULL_WEIGHT, Route
+from vctl_plans.groups import Caller, Groups, match
+from vctl_plans.route import Consistency, Route
+from vctl_plans.share import share
 
 RELEASE_HEADER = "x-vctl-release"
 SESSION_HEADER = "x-vctl-session"
-_BUCKETS = 2**53
 
 
 class Why(StrEnum):
     """Why a request gets its release."""
 
     NAMED = "named"
+    OVERRIDE = "override"
     CANDIDATE = "candidate"
     STABLE = "stable"
 
@@ -26,6 +28,10 @@ class Asked(msgspec.Struct, frozen=True):
 
     key: str  # what is hashed: a session's, a conversation's or the request's own
     release: int = 0  # the release that the request names; 0: none
+    request: str = ""  # the request's own id: what is hashed where sessions are not kept together
+    user: str = ""
+    tenant: str = ""
+    headers: Mapping[str, str] = {}  # by lower-case name
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -33,6 +39,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     release: int
     why: Why
+    group: str = ""  # the group's name, of an override
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -42,18 +49,45 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-def choose(route: Route, asked: Asked) -> Choice | Refusal:
+def choose(
+    route: Route, asked: Asked, groups: Mapping[str, Groups] | None = None
+) -> Choice | Refusal:
     """Return the release for one request, or why there is none.
 
     A named release is served by that release or refused, never served by another.
+
+    Args:
+        route: How the service's traffic is split.
+        asked: The request.
+        groups: By digest, all that the route's overrides name.
     """
     if asked.release:
         return _named(route, asked.release)
-    if route.candidate and share(route.salt, asked.key) < route.weight:
+    overridden = _overridden(route, asked, groups or {})
+    if overridden:
+        return overridden
+    is_alone = route.consistency is Consistency.EVENTUAL and asked.request
+    key = asked.request if is_alone else asked.key
+    if route.candidate and share(route.salt, key) < route.weight:
         return Choice(route.candidate, Why.CANDIDATE)
     if route.stable:
         return Choice(route.stable, Why.STABLE)
     return Refusal(503, f"service {route.service} serves no release yet")
+
+
+def _overridden(
+    route: Route, asked: Asked, groups: Mapping[str, Groups]
+) -> Choice | Refusal | None:
+    """Return the choice of the first override that the request is in a group of, if it is."""
+    caller = Caller(asked.user, asked.tenant, asked.headers, asked.key)
+    for override in route.overrides:
+        known = groups.get(override.group)
+        if known is None:
+            return Refusal(503, f"the groups of release {override.release} are not known here yet")
+        name = match(known, caller, salt=route.salt)
+        if name:
+            return Choice(override.release, Why.OVERRIDE, name)
+    return None
 
 
 def _named(route: Route, release: int) -> Choice | Refusal:
@@ -65,16 +99,6 @@ def _named(route: Route, release: int) -> Choice | Refusal:
             409, f"release {release} of {route.service} is not routed (routed: {serving})"
         )
     return Choice(release, Why.NAMED)
-
-
-def share(salt: str, key: str) -> float:
-    """Return where *key* falls, in percent: 0 <= share < 100, uniform, the same on every gateway.
-
-    53 bits of BLAKE3 over the length-prefixed salt and the key: what a double holds exactly.
-    """
-    salted = len(salt).to_bytes(4, "big") + salt.encode() + key.encode()
-    bits = int.from_bytes(blake3(salted).digest(8), "big") >> 11
-    return bits / _BUCKETS * FULL_WEIGHT
 
 
 def session_key(headers: Mapping[str, str], body: Mapping[str, object], request_id: str) -> str:

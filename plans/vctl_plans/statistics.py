@@ -139,6 +139,14 @@ class Snapshot(Value, frozen=True, kw_only=True):
     statistics: Statistics = Statistics()
 
 
+class NodeStatistics(Value, frozen=True, kw_only=True):
+    """What one node's gateway counted of the services that a rollout watches."""
+
+    node: str
+    boot_id: str  # of the agent that wrote it
+    snapshots: tuple[Snapshot, ...] = ()
+
+
 class Window(msgspec.Struct, frozen=True):
     """What a fleet counted between two looks at it."""
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.e2e.support import SERVICE, Fleet, a_fleet
 from vctl_plans.phase import RolloutPhase
-from vctl_plans.routing import SESSION_HEADER, share
+from vctl_plans.routing import SESSION_HEADER
+from vctl_plans.share import share
 
 pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch, pytest.mark.xdist_group("live")]
 

@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 
 from tests.gateway.support import Bench, a_release, a_route, eventually, serving
-from vctl_plans.routing import share
+from vctl_plans.share import share
 
 MODELS = {n: a_release(n).engine_name for n in (1, 2)}
 CLIENTS = 8

@@ -10,7 +10,8 @@ import pytest
 from aiohttp import web
 
 from tests.gateway.support import Bench, a_release, a_route, nobody_url, ready, serving
-from vctl_plans.routing import cache_salt, share
+from vctl_plans.routing import cache_salt
+from vctl_plans.share import share
 
 MODELS = {n: a_release(n).engine_name for n in (1, 2)}
 

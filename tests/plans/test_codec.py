@@ -29,12 +29,12 @@ def test_encoding_is_canonical() -> None:
 
 def test_unknown_fields_survive_a_rewrite() -> None:
     """Those of a newer vctl; a known field that is now at its default does not come back."""
-    newer = b'{"hold":{"until":7},"service":"support","stable":1,"v":2,"weight":5.0}'
+    newer = b'{"newest":{"until":7},"service":"support","stable":1,"v":2,"weight":5.0}'
     after = encode(decode(newer, Route), over=newer)
     reset = encode(Route(service=SERVICE, stable=2), over=newer)
 
     assert json.loads(newer) == json.loads(after)
-    assert {"hold": {"until": 7}, "service": SERVICE, "stable": 2, "v": 1} == json.loads(reset)
+    assert {"newest": {"until": 7}, "service": SERVICE, "stable": 2, "v": 1} == json.loads(reset)
 
 
 @pytest.mark.parametrize("over", [b"\xff", b"[]", b"{", b"7", b"[" * 100_000])

@@ -3,7 +3,8 @@
 import msgspec
 
 from tests.builders import SERVICE, a_route
-from vctl_plans.route import FULL_WEIGHT, KEPT_GOOD, Route, returned, settled, shifted
+from vctl_plans.route import KEPT_GOOD, Route, returned, settled, shifted
+from vctl_plans.share import FULL_WEIGHT
 
 
 def test_first_release_serves_at_once() -> None:

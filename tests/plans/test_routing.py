@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.builders import SERVICE, a_route
 from vctl_plans.route import Route
-from vctl_plans.routing import Asked, Choice, Refusal, Why, cache_salt, choose, session_key, share
+from vctl_plans.routing import Asked, Choice, Refusal, Why, cache_salt, choose, session_key
+from vctl_plans.share import share
 
 SPLIT = a_route(candidate=2, weight=50.0, revoked=(3,))
 

@@ -7,7 +7,7 @@ wide as their widest cell.
 from collections.abc import Iterable, Sequence
 
 from vctl_plans.phase import RolloutPhase
-from vctl_plans.route import FULL_WEIGHT
+from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.status import NodeStatus, ServiceStatus, StatusView
 
 _BY_STEPS = {RolloutPhase.SHIFTING, RolloutPhase.SOAKING, RolloutPhase.PAUSED}

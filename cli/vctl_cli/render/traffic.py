@@ -2,7 +2,8 @@
 
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.rollout import Rollout
-from vctl_plans.route import FULL_WEIGHT, Route
+from vctl_plans.route import Route
+from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.units import duration_text
 
 BAR_CELLS = 20
