@@ -6,12 +6,15 @@ import msgspec
 
 from vctl_plans.node import NodeReport
 from vctl_plans.release import Actor
+from vctl_plans.watching import Watching
 
 
 class Observed(msgspec.Struct, frozen=True):
     """The conductor looked at the fleet."""
 
     reports: Mapping[str, NodeReport]  # of nodes that are present; by node
+    gone: frozenset[str] = frozenset()  # absent for longer than a route may take to converge
+    watching: Watching | None = None  # of a step that soaks under guardrails
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,9 +19,10 @@ from vctl_plans.drift import (
     respond,
     sliding,
 )
-from vctl_plans.guardrail import Action, Outcome
+from vctl_plans.guardrail import Action
 from vctl_plans.sketch import Counts
 from vctl_plans.statistics import Statistics
+from vctl_plans.verdict import Outcome
 
 histograms = st.lists(st.integers(0, 50), max_size=8).map(Counts.of)
 

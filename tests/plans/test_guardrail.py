@@ -12,9 +12,7 @@ from vctl_plans.guardrail import (
     Condition,
     Consequence,
     Limits,
-    Outcome,
     Policy,
-    Verdict,
     combine,
     condition,
     decide,
@@ -28,6 +26,7 @@ from vctl_plans.guardrail import (
 )
 from vctl_plans.sketch import Counts, Sketch, SketchRecorder
 from vctl_plans.statistics import Statistics
+from vctl_plans.verdict import Outcome, Verdict
 
 PASSED, FAILED, INCONCLUSIVE = Outcome.PASSED, Outcome.FAILED, Outcome.INCONCLUSIVE
 P, F, U = (Verdict(outcome, outcome.value) for outcome in (PASSED, FAILED, INCONCLUSIVE))

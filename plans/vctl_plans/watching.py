@@ -1,0 +1,174 @@
+"""A step under watch: what gateways counted becomes verdicts, one a window (DESIGN section 7).
+
+A window is whole when it has lasted the plan's interval and both releases have the requests that
+the plan asks for: so a quiet service gets longer windows, and not windows that say nothing. What a
+fleet counted under one route revision is known in full at any time; hence a new conductor's first
+window reaches back to where the step began, and no request is left unjudged.
+
+The baseline is stable's own count under the same route. Where stable gets no requests any more (at
+100 %), it is what stable had under the newest route before.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from vctl_plans import drift, guardrail
+from vctl_plans.drift import Finding, Measure
+from vctl_plans.node import NodeReport
+from vctl_plans.phase import NodePhase
+from vctl_plans.plan import DriftLimits, Watch
+from vctl_plans.rollout import Rollout
+from vctl_plans.route import Route
+from vctl_plans.share import FULL_WEIGHT
+from vctl_plans.statistics import NodeStatistics, Snapshot, Statistics, window
+from vctl_plans.verdict import Outcome, Verdict
+
+KEPT = 10
+"""Verdicts that are remembered: the longest row of breaches that a plan can ask for."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a step's traffic now; counts are from the step's beginning on."""
+
+    candidate: tuple[Snapshot, ...] = ()
+    stable: tuple[Snapshot, ...] = ()
+    is_alone: bool = False  # stable is of an earlier route: it grows no more
+    probes: Mapping[str, bool] = {}
+    free: Mapping[str, float] = {}
+    queries: Mapping[str, float | None] = {}
+
+
+class Watching(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a step's watch is; pass it on from look to look."""
+
+    verdicts: tuple[Verdict, ...] = ()  # one a whole window, the newest last
+    open: Verdict | None = None  # of the window that is not whole yet
+    finding: Finding | None = None  # of drift
+    since_s: float = 0.0  # phase age at which the present window began
+    before: Look = Look()  # and what was counted by then
+    measures: tuple[tuple[Measure, ...], ...] = ()  # of drift, one a window
+
+    def history(self, *, is_soaked: bool) -> tuple[Verdict, ...]:
+        """Return the verdicts; once the soak is over with what the open window shows already."""
+        shown = self.open
+        is_shown = is_soaked and shown and shown.outcome is not Outcome.INCONCLUSIVE
+        if shown and (is_shown or not self.verdicts):
+            return (*self.verdicts, shown)
+        return self.verdicts
+
+
+def look(
+    rollout: Rollout,
+    route: Route,
+    route_revision: int,
+    *,
+    statistics: Iterable[NodeStatistics],
+    reports: Mapping[str, NodeReport],
+    queries: Mapping[str, float | None],
+) -> Look:
+    """Return what is known of the rollout's present step.
+
+    Args:
+        rollout: A rollout that soaks.
+        route: Its route.
+        route_revision: The revision of *route*: what counts of the candidate.
+        statistics: What the nodes wrote.
+        reports: Of the nodes that are present.
+        queries: The latest values of the plan's Prometheus queries.
+    """
+    every = [s for each in statistics for s in each.snapshots if s.service == rollout.service]
+    stable = rollout.from_release
+    is_alone = route.default == {rollout.to_release} or route.weight == FULL_WEIGHT
+    baseline = [s for s in every if s.number == stable and s.statistics.requests]
+    revisions = [s.origin.route_revision for s in baseline]
+    newest = max((r for r in revisions if r < route_revision), default=0)
+    at = newest if is_alone else route_revision
+    return Look(
+        candidate=tuple(
+            s
+            for s in every
+            if s.number == rollout.to_release and s.origin.route_revision == route_revision
+        ),
+        stable=tuple(s for s in baseline if s.origin.route_revision == at),
+        is_alone=is_alone,
+        probes=_probes(rollout, reports),
+        free={n: r.free_memory for n, r in reports.items() if r.free_memory is not None},
+        queries=queries,
+    )
+
+
+def _probes(rollout: Rollout, reports: Mapping[str, NodeReport]) -> dict[str, bool]:
+    found = {n: r.release(rollout.service, rollout.to_release) for n, r in reports.items()}
+    return {
+        node: release.phase is not NodePhase.QUARANTINED
+        for node, release in found.items()
+        if release and release.phase in {NodePhase.READY, NodePhase.QUARANTINED}
+    }
+
+
+def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watching:
+    """Return the watch after one look; call it as often as you like.
+
+    Args:
+        watching: The watch so far.
+        watch: What the plan says.
+        seen: The look.
+        now_s: The phase's age.
+    """
+    candidate, stable = _counted(watching.before, seen)
+    verdict = judge(watch, seen, candidate=candidate, stable=stable)
+    is_long = now_s - watching.since_s >= watch.interval_s
+    is_enough = min(candidate.requests, stable.requests) >= watch.min_requests
+    if not (is_long and (is_enough or verdict.outcome is Outcome.FAILED)):
+        return msgspec.structs.replace(watching, open=verdict)
+    measures = watching.measures
+    if watch.drift:
+        measures = (*measures, drift.measure(candidate, stable))[-KEPT:]
+    return Watching(
+        verdicts=(*watching.verdicts, verdict)[-KEPT:],
+        finding=_finding(watch.drift, measures),
+        since_s=now_s,
+        before=seen,
+        measures=measures,
+    )
+
+
+def _counted(before: Look, seen: Look) -> tuple[Statistics, Statistics]:
+    """Return what both releases' requests of the window came to."""
+    candidate = window(before.candidate, seen.candidate).statistics
+    start = () if seen.is_alone else before.stable
+    return candidate, window(start, seen.stable).statistics
+
+
+def _finding(
+    limits: DriftLimits | None, measures: tuple[tuple[Measure, ...], ...]
+) -> Finding | None:
+    if limits is None:
+        return None
+    return drift.assess(
+        measures,
+        drift.Limits(
+            psi=limits.psi, severe_psi=limits.severe_psi, kl=limits.kl, windows=limits.windows
+        ),
+    )
+
+
+def judge(watch: Watch, seen: Look, *, candidate: Statistics, stable: Statistics) -> Verdict:
+    """Return the verdict of all judges that the plan names, on one window."""
+    limits = guardrail.Limits(
+        error_ratio=watch.error_ratio,
+        p99_ratio=watch.p99_ratio,
+        min_requests=watch.min_requests,
+    )
+    verdicts = [
+        guardrail.judge_errors(candidate, stable, limits),
+        guardrail.judge_latency(candidate, stable, limits),
+        guardrail.judge_probes(seen.probes),
+    ]
+    if watch.free_memory is not None:
+        verdicts.append(guardrail.judge_memory(seen.free, least=watch.free_memory))
+    for query, text in watch.queries.items():
+        must_be = guardrail.condition(text, path=f"guardrails.prometheus.{query}")
+        verdicts.append(guardrail.judge_query(query, seen.queries.get(query), must_be))
+    return guardrail.combine(verdicts)
