@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 from vctl_cli.render.progress import hashing
 from vctl_cli.render.screen import Screen
 from vctl_plans import weights
+from vctl_plans.document import Source
 from vctl_plans.errors import ArtifactError, PlanError, RootMismatch
 from vctl_plans.phase import Component
-from vctl_plans.plan import Source
 from vctl_plans.release import Artifact
 from vctl_plans.units import bytes_text
 

@@ -6,13 +6,24 @@ release, nor on one that is not loaded.
 
 import msgspec
 
-from vctl_plans.decision import Decision, State, clear, count, fail, move, named, pause, stay
+from vctl_plans.decision import (
+    Decision,
+    State,
+    clear,
+    count,
+    fail,
+    move,
+    named,
+    pause,
+    stay,
+    stayed,
+)
 from vctl_plans.errors import TransitionError
 from vctl_plans.events import AbortAsked, Observed, RollbackAsked
 from vctl_plans.gate import readiness
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Cause, Promotion
-from vctl_plans.route import returned
+from vctl_plans.route import Route, overridden, override_of, returned
 
 
 def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
@@ -27,7 +38,7 @@ def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
     asked = msgspec.structs.replace(
         state.rollout,
         back_to=target,
-        cause=Cause.ASKED,
+        cause=Cause.ASKED if event.revokes else Cause.OVERRIDE,
         request=event.request,
         by=event.by,
         reason=event.reason,
@@ -38,6 +49,8 @@ def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
         awaits_promote=False,
     )
     why = f"rollback to release {target} asked"
+    if not event.revokes:
+        why = "the override is ended by an operator"
     after = msgspec.structs.replace(state, rollout=asked)
     if target not in state.route.serving | set(state.route.instant):
         numbers = ", ".join(str(n) for n in sorted(state.route.serving))
@@ -57,29 +70,48 @@ def go_back(state: State, why: str) -> Decision:
     """Write the route of the target and revoke what it leaves, unless the rollout was aborted."""
     rollout = state.rollout
     target = rollout.back_to
-    brought = set() if rollout.strategy == "rollback" else {rollout.to_release}
-    left = tuple(sorted((set(state.route.serving) | brought) - {target}))
-    revoke = () if rollout.cause is Cause.ABORTED else left
+    revoke = () if rollout.cause in {Cause.ABORTED, Cause.OVERRIDE} else _left(state)
     said = f"; release {', '.join(map(str, revoke))} is revoked" if revoke else ""
     return move(
         state,
         P.ROLLING_BACK,
         f"{why}: traffic returns to release {target}{said}",
-        route=returned(state.route, target, revoke=revoke),
+        route=_returned(state, revoke),
         has_moved=True,
         unload=(),
     )
 
 
+def _left(state: State) -> tuple[int, ...]:
+    """Return the releases that traffic leaves, or would have come to."""
+    rollout, route = state.rollout, state.route
+    brought = set() if rollout.strategy == "rollback" else {rollout.to_release}
+    groups = {override_of(route, rollout.groups)} - {0} if rollout.groups else set()
+    return tuple(sorted((route.default | brought | groups) - {rollout.back_to}))
+
+
+def _returned(state: State, revoke: tuple[int, ...]) -> Route:
+    """Return the route of the target; the rollout's groups get what they had of their own before.
+
+    Other groups keep theirs, unless it is revoked.
+    """
+    rollout, route = state.rollout, state.route
+    if rollout.groups:
+        before = 0 if rollout.from_override in route.revoked else rollout.from_override
+        route = overridden(route, rollout.groups, before)
+    return returned(route, rollout.back_to, revoke=revoke)
+
+
 def roll_back(state: State, event: Observed, now_s: float) -> Decision:
     """Move traffic to the target once it is ready, then clear up; without soaks."""
     rollout = state.rollout
-    if state.route.stable == rollout.back_to and not state.route.candidate:
+    if _is_back(state):
         return clear(state, event, now_s, end=P.ROLLED_BACK, word="rolled back")
-    tally = readiness(state.roster, event.reports, rollout=rollout, number=rollout.back_to)
-    if tally.is_complete:
+    nodes = stayed(state, event)
+    tally = readiness(nodes, event.reports, rollout=rollout, number=rollout.back_to)
+    if tally.is_met(state.plan):
         return go_back(state, f"release {rollout.back_to} is ready on {count(tally)}")
-    if now_s < state.plan.prepare_s and not tally.refused:
+    if now_s < state.plan.prepare_s and not tally.is_beyond(state.plan):
         return stay(state, until_s=state.plan.prepare_s)
     late = tally.missing + tuple(node for node, _ in tally.refused)
     why = "".join(f": {reason}" for _, reason in tally.refused[:1])
@@ -89,6 +121,13 @@ def roll_back(state: State, event: Observed, now_s: float) -> Decision:
         late,
         now_s=now_s,
     )
+
+
+def _is_back(state: State) -> bool:
+    rollout, route = state.rollout, state.route
+    theirs = override_of(route, rollout.groups) if rollout.groups else 0
+    is_default_back = route.stable == rollout.back_to and not route.candidate
+    return is_default_back and theirs in {0, rollout.from_override}
 
 
 def abort(state: State, event: AbortAsked, _now_s: float) -> Decision:

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from vctl_plans.events import Observed
-from vctl_plans.gate import Tally, absence, acknowledgement, residents
+from vctl_plans.gate import Tally, absence, acknowledgement, readiness, residents
+from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import NAMED, Rollout, advanced, listed, wanted
-from vctl_plans.route import Route
+from vctl_plans.route import Hold, Route, held
 
 NOBODY = "an empty roster"
 """Stands for the nodes where there are none, so that nothing passes for confirmed by nobody."""
@@ -44,10 +45,23 @@ class Decision(msgspec.Struct, frozen=True):
 def move(
     state: State, phase: P, sentence: str, *, route: Route | None = None, **changes: Any
 ) -> Decision:
-    """Return the decision that changes the phase and, with *route*, the traffic too."""
+    """Return the decision that changes the phase and, with *route*, the traffic too.
+
+    A barrier ends with it: only `hold` leaves one.
+    """
     rollout = advanced(state.rollout, phase, sentence, **changes)
-    after = msgspec.structs.replace(state, rollout=rollout, route=route or state.route)
+    after = msgspec.structs.replace(state, rollout=rollout, route=held(route or state.route, None))
     return Decision(after, sentence)
+
+
+def hold(state: State, sentence: str, barrier: Hold, **changes: Any) -> Decision:
+    """Return the decision that puts the barrier before the present step's traffic.
+
+    Every other decision ends it, so that no request waits for a rollout that does something else.
+    """
+    decision = move(state, P.SHIFTING, sentence, **changes)
+    route = msgspec.structs.replace(state.route, hold=barrier, consistency=state.plan.consistency)
+    return Decision(msgspec.structs.replace(decision.state, route=route), sentence)
 
 
 def stay(state: State, *, until_s: float | None) -> Decision:
@@ -60,10 +74,46 @@ def count(tally: Tally) -> str:
     return f"{len(tally.done)} of {tally.size} nodes"
 
 
+def stayed(state: State, event: Observed) -> tuple[str, ...]:
+    """Return the roster without the nodes that have vanished: who a gate counts."""
+    return tuple(node for node in state.roster if node not in event.gone)
+
+
+def counted(state: State, event: Observed) -> tuple[str, ...]:
+    """Return whose word a route waits for: the roster's, and that of nodes that joined.
+
+    For a rollout that counts nobody, nobody speaks.
+    """
+    if not state.roster:
+        return ()
+    number = state.rollout.back_to or state.rollout.to_release
+    joined = [node for node in event.reports if node not in state.roster]
+    ready = readiness(joined, event.reports, rollout=state.rollout, number=number).done
+    return (*stayed(state, event), *sorted(ready))
+
+
+def gone(state: State, event: Observed) -> tuple[str, ...]:
+    """Return the nodes of the roster that have vanished."""
+    return tuple(node for node in state.roster if node in event.gone)
+
+
+def too_many_gone(state: State, event: Observed, now_s: float) -> Decision | None:
+    """Wait for a person when more nodes have vanished than the plan allows, or all of them."""
+    lost = gone(state, event)
+    is_over = state.plan.max_absent.is_over(len(lost), len(state.roster))
+    if not lost or not (is_over or len(lost) == len(state.roster)):
+        return None
+    why = (
+        f"{len(lost)} of {len(state.roster)} nodes have vanished, and {state.plan.max_absent}"
+        f" may: {named(lost)}"
+    )
+    return pause(state, why, lost, now_s=now_s)
+
+
 def acknowledged(state: State, event: Observed) -> Tally:
-    """Return which nodes act on the route as it is."""
+    """Return which of the nodes that count act on the route as it is."""
     return acknowledgement(
-        state.roster,
+        counted(state, event),
         event.reports,
         service=state.rollout.service,
         revision=state.route_revision,
@@ -125,22 +175,22 @@ def clear(state: State, event: Observed, now_s: float, *, end: P, word: str) -> 
         if not tally.is_complete and now_s < state.plan.converge_s:
             return stay(state, until_s=state.plan.converge_s)
         if not tally.is_complete:
-            return _end(state, tally, end=end, word=word)
+            return _end(state, event, tally, end=end, word=word)
         surplus = _surplus(state, event)
         if not surplus:
-            return _end(state, tally, end=end, word=word)
+            return _end(state, event, tally, end=end, word=word)
         numbers = ", ".join(str(n) for n in surplus)
         sentence = f"{count(tally)} report the route: release {numbers} may be unloaded"
         return move(state, rollout.phase, sentence, unload=surplus)
-    gone = absence(
-        state.roster,
+    left = absence(
+        counted(state, event),
         event.reports,
         service=rollout.service,
         numbers=frozenset(rollout.unload),
     )
     limit_s = state.plan.drain_s + state.plan.converge_s
-    if gone.is_complete or now_s >= limit_s:
-        return _end(state, gone, end=end, word=word)
+    if left.is_complete or now_s >= limit_s:
+        return _end(state, event, left, end=end, word=word)
     return stay(state, until_s=limit_s)
 
 
@@ -157,10 +207,29 @@ def _surplus(state: State, event: Observed) -> tuple[int, ...]:
     return tuple(sorted((held | brought) - keep))
 
 
-def _end(state: State, tally: Tally, *, end: P, word: str) -> Decision:
-    missing = tally.missing if tally.size else (NOBODY,)
+def _end(state: State, event: Observed, tally: Tally, *, end: P, word: str) -> Decision:
+    missing = (*tally.missing, *gone(state, event), *_unready(state, event, tally, end=end))
+    missing = missing if tally.size else (NOBODY,)
+    whole = tally.size + len(gone(state, event))
+    done = tuple(node for node in tally.done if node not in missing)
     sentence = (
-        f"{word} ({len(tally.done)}/{tally.size}) on release {state.route.stable}"
+        f"{word} ({len(done)}/{whole}) on {_where(state, end)}"
         f"{'; unconfirmed: ' + listed(missing) if missing else ''}"
     )
-    return move(state, end, sentence, confirmed=len(tally.done), unconfirmed=missing[:NAMED])
+    return move(state, end, sentence, confirmed=len(done), unconfirmed=missing[:NAMED])
+
+
+def _unready(state: State, event: Observed, tally: Tally, *, end: P) -> tuple[str, ...]:
+    """Return who is done with what was left, and does not hold the target: a gate let it be so."""
+    rollout = state.rollout
+    number = rollout.to_release if end is P.CONVERGED else rollout.back_to
+    held_by = {node: event.reports[node].release(rollout.service, number) for node in tally.done}
+    return tuple(n for n, r in held_by.items() if r is None or r.phase is not NodePhase.READY)
+
+
+def _where(state: State, end: P) -> str:
+    """Return what serves now, in words."""
+    release = f"release {state.route.stable}"
+    if end is P.CONVERGED and state.rollout.groups:
+        return f"release {state.rollout.to_release} for its groups, {release} for all others"
+    return release

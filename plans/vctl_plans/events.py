@@ -27,6 +27,7 @@ class RollbackAsked(_Asked, frozen=True, kw_only=True):
 
     target: int
     request: str
+    revokes: bool = True  # what traffic leaves
 
 
 class AbortAsked(_Asked, frozen=True, kw_only=True):

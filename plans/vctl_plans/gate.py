@@ -6,6 +6,7 @@ import msgspec
 
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
+from vctl_plans.plan import Plan
 from vctl_plans.rollout import Rollout
 
 
@@ -20,6 +21,19 @@ class Tally(msgspec.Struct, frozen=True):
     def is_complete(self) -> bool:
         """Whether all of a roster that is not empty have done it."""
         return bool(self.done) and not self.missing and not self.refused
+
+    def is_met(self, plan: Plan) -> bool:
+        """Whether so many have done it as *plan* asks for, and no more have refused than it allows.
+
+        Those that may refuse are not waited for. Nobody is never enough.
+        """
+        if self.is_beyond(plan):
+            return False
+        return len(self.done) >= max(1, plan.ready.of(self.size) - len(self.refused))
+
+    def is_beyond(self, plan: Plan) -> bool:
+        """Whether more have refused than *plan* allows."""
+        return len(self.refused) > plan.max_failed
 
     @property
     def size(self) -> int:

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from vctl_plans.gate import acknowledgement, readiness
+from vctl_plans.gate import Tally, acknowledgement, readiness
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.plan import Plan
 from vctl_plans.release import Release, release_digest
 from vctl_plans.rollout import Entry, Promotion, Rollout
-from vctl_plans.route import Route
+from vctl_plans.route import Consistency, Route, Stage, has_same_traffic, override_of
 from vctl_plans.share import FULL_WEIGHT
 
 
@@ -33,6 +34,24 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     roster: tuple[str, ...] = ()
     reports: Mapping[str, NodeReport] = {}
+    gone: frozenset[str] = frozenset()
+    plan: Plan | None = None  # whose gate is asked for; None: all nodes
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The roster's nodes that have not vanished."""
+        return tuple(node for node in self.roster if node not in self.gone)
+
+    def knows_route(self, before: "Written", service: str) -> Tally:
+        """Return who of them acted on the route as it was."""
+        return acknowledgement(
+            self.counted, self.reports, service=service, revision=before.route_revision
+        )
+
+    def holds_ready(self, rollout: Rollout, number: int) -> bool:
+        """Whether so many of them hold the release ready as the plan asks for."""
+        tally = readiness(self.counted, self.reports, rollout=rollout, number=number)
+        return tally.is_met(self.plan) if self.plan else tally.is_complete
 
 
 def check(before: Written, after: Written, seen: Seen | None = None) -> list[str]:
@@ -57,6 +76,8 @@ def check(before: Written, after: Written, seen: Seen | None = None) -> list[str
         *_weight_only_grows(before, after),
         *_grows_only_when_ready(before, after, looked),
         *_steps_follow(before, after),
+        *_strict_is_held(before, after, looked),
+        *_hold_is_short(after),
     ]
 
 
@@ -74,6 +95,11 @@ def _route_holds(route: Route | None) -> list[str]:
             else []
         ),
         *(["I5: the candidate is the stable release"] if _is_doubled(route) else []),
+        *(
+            ["I2: groups have two overrides"]
+            if len({o.group for o in route.overrides}) < len(route.overrides)
+            else []
+        ),
         *(
             ["I5: the stable release is listed as retained"]
             if route.stable in route.instant
@@ -120,9 +146,7 @@ def _acknowledged_before_unload(before: Written, after: Written, seen: Seen) -> 
         return []
     if not set(now.unload) - set(then.unload):
         return []
-    tally = acknowledgement(
-        seen.roster, seen.reports, service=now.service, revision=before.route_revision
-    )
+    tally = seen.knows_route(before, now.service)
     named = f"I4: {list(now.unload)} may be unloaded before {list(tally.missing)} know the route"
     return [] if tally.is_complete else [named]
 
@@ -134,9 +158,7 @@ def _acknowledged_before_the_next(before: Written, after: Written, seen: Seen) -
         return []
     if now.phase not in {P.SHIFTING, P.SOAKING, P.SETTLING} or not now.from_release:
         return []
-    tally = acknowledgement(
-        seen.roster, seen.reports, service=now.service, revision=before.route_revision
-    )
+    tally = seen.knows_route(before, now.service)
     late = f"I3: {now.phase} though {list(tally.missing)} do not report the route"
     return [] if tally.is_complete else [late]
 
@@ -149,9 +171,7 @@ def _ready_before_served(before: Written, after: Written, seen: Seen) -> list[st
     return [
         f"I5: traffic moves to release {number}, which is not ready everywhere"
         for number in after.route.serving - known
-        if not readiness(
-            seen.roster, seen.reports, rollout=after.rollout, number=number
-        ).is_complete
+        if not seen.holds_ready(after.rollout, number)
     ]
 
 
@@ -186,9 +206,8 @@ def _grows_only_when_ready(before: Written, after: Written, seen: Seen) -> list[
         return []
     if now.weight <= was.weight or not now.candidate:
         return []
-    tally = readiness(seen.roster, seen.reports, rollout=rollout, number=now.candidate)
     late = f"I5: more traffic moves to release {now.candidate}, which is not ready everywhere"
-    return [] if tally.is_complete else [late]
+    return [] if seen.holds_ready(rollout, now.candidate) else [late]
 
 
 def _steps_follow(before: Written, after: Written) -> list[str]:
@@ -201,7 +220,8 @@ def _steps_follow(before: Written, after: Written) -> list[str]:
         return []
     if now.step == then.step:
         grew = before.route and after.route and after.route.weight > before.route.weight
-        is_again = bool(grew) and then.has_moved
+        is_behind = bool(before.route and before.route.hold)  # a barrier: this is the switch
+        is_again = bool(grew) and then.has_moved and not is_behind
         return [f"I3: step {now.step + 1} was taken twice"] if is_again else []
     is_full = then.promoted is Promotion.FULL or not then.has_moved
     is_whole = before.route is None or before.route.stable in {0, now.to_release}
@@ -224,6 +244,34 @@ def _steps_follow(before: Written, after: Written) -> list[str]:
     ]
 
 
+def _strict_is_held(before: Written, after: Written, seen: Seen) -> list[str]:
+    """I3: a strict change is made only while every gateway of the roster holds its requests."""
+    was, now, rollout = before.route, after.route, after.rollout
+    if was is None or now is None or rollout is None or not _is_going_on(before, after):
+        return []
+    if now.consistency is not Consistency.STRICT or not was.stable or _is_same_split(was, now):
+        return []
+    tally = acknowledgement(
+        seen.roster, seen.reports, service=rollout.service, revision=before.route_revision
+    )
+    is_held = was.hold is not None and was.hold.stage is Stage.HOLD and tally.is_complete
+    return [] if is_held else ["I3: a strict switch while some gateway does not hold its requests"]
+
+
+def _is_same_split(was: Route, now: Route) -> bool:
+    """Whether traffic stays where it is: also when a candidate that has all of it is stable."""
+    takes_over = was.weight == FULL_WEIGHT and now.stable == was.candidate and not now.candidate
+    return has_same_traffic(was, now) or (takes_over and was.overrides == now.overrides)
+
+
+def _hold_is_short(after: Written) -> list[str]:
+    """I8: only a barrier of a rollout that shifts holds requests."""
+    if after.route is None or after.route.hold is None:
+        return []
+    shifts = after.rollout is not None and after.rollout.phase is P.SHIFTING
+    return [] if shifts else ["I8: requests are held, and nothing shifts"]
+
+
 _FIXED = (
     "service",
     "plan",
@@ -233,6 +281,7 @@ _FIXED = (
     "roster",
     "roster_size",
     "steps",
+    "groups",
 )
 
 
@@ -275,7 +324,8 @@ def _end_is_told(after: Written) -> list[str]:
         return []
     match rollout.phase:
         case P.CONVERGED:
-            return _ended_on(rollout, route, rollout.to_release)
+            theirs = override_of(route, rollout.groups) if rollout.groups else 0
+            return _ended_on(rollout, route, theirs or rollout.to_release)
         case P.ROLLED_BACK:
             return _ended_on(rollout, route, rollout.back_to)
         case P.FAILED | P.SUPERSEDED if rollout.has_moved or route.candidate:
@@ -291,11 +341,17 @@ def _ended_on(rollout: Rollout, route: Route, number: int) -> list[str]:
     return [
         *(
             [f"I8: {rollout.phase} on {number}, and the route serves {sorted(route.serving)}"]
-            if route.stable != number or route.candidate
+            if not _is_on(rollout, route, number)
             else []
         ),
         *(["I8: nodes that did not confirm are not named"] if is_silent else []),
     ]
+
+
+def _is_on(rollout: Rollout, route: Route, number: int) -> bool:
+    if rollout.groups and rollout.phase is P.CONVERGED:
+        return override_of(route, rollout.groups) == number
+    return route.stable == number and not route.candidate
 
 
 def history(entries: Iterable[Entry], *, rollout: Rollout) -> list[str]:

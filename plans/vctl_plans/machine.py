@@ -7,9 +7,9 @@ node but by its report; it is level-triggered.
 
 The order that keeps requests safe, and that no change may break:
 
-1. traffic moves to a release only after every counted node reported it ready;
-2. more traffic moves only in the plan's order: after the soak of the step before, or an
-   operator's promotion of it, and while every counted node holds the release ready;
+1. traffic moves to a release only after so many nodes reported it ready as the gate asks for;
+2. more traffic moves only in the plan's order: after the soak of the step before, with its
+   guardrails passed, or an operator's promotion of it, and while the gate is met;
 3. the unload list is written only after every counted node reported the route that leaves it out;
 4. a revoked release is in no later route.
 """
@@ -32,9 +32,10 @@ from vctl_plans.events import (
     SupersedeAsked,
     TakenOver,
 )
-from vctl_plans.forward import finish, prepare, shift, soak
+from vctl_plans.forward import finish, prepare, shift
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Promotion, Rollout
+from vctl_plans.soaking import attend, soak
 from vctl_plans.units import duration_text
 
 MAX_TAKEOVERS = 10
@@ -189,12 +190,12 @@ def _rule(decide: Callable[[State, Any, float], Decision], *to: P) -> Rule:
 
 _TAKE_OVER = _rule(_take_over, P.PAUSED)
 _ROLLBACK = _rule(rollback, P.ROLLING_BACK)
-_ABORT = _rule(abort, P.ROLLING_BACK)
+_ABORT = _rule(abort, P.ROLLING_BACK, P.FAILED)
 _PAUSE = _rule(_pause, P.PAUSED)
 
 TABLE: dict[P, dict[type, Rule]] = {
     P.PREPARING: {
-        Observed: _rule(prepare, P.SHIFTING, P.ROLLING_BACK, P.FAILED),
+        Observed: _rule(prepare, P.SHIFTING, P.ROLLING_BACK, P.FAILED, P.PAUSED),
         RollbackAsked: _ROLLBACK,
         AbortAsked: _rule(abort, P.FAILED),
         PauseAsked: _PAUSE,
@@ -209,9 +210,9 @@ TABLE: dict[P, dict[type, Rule]] = {
         TakenOver: _TAKE_OVER,
     },
     P.SOAKING: {
-        Observed: _rule(soak, P.SHIFTING, P.SETTLING, P.PAUSED),
+        Observed: _rule(soak, P.SOAKING, P.SHIFTING, P.SETTLING, P.PAUSED, P.ROLLING_BACK),
         RollbackAsked: _ROLLBACK,
-        AbortAsked: _ABORT,
+        AbortAsked: _rule(abort, P.ROLLING_BACK),
         PauseAsked: _PAUSE,
         PromoteAsked: _rule(_promote, P.SOAKING),
         TakenOver: _TAKE_OVER,
@@ -227,6 +228,7 @@ TABLE: dict[P, dict[type, Rule]] = {
         TakenOver: _TAKE_OVER,
     },
     P.PAUSED: {
+        Observed: _rule(attend, P.ROLLING_BACK),
         ResumeAsked: _rule(_resume, P.PREPARING, P.SHIFTING, P.SOAKING, P.SETTLING, P.ROLLING_BACK),
         PromoteAsked: _rule(_promote, P.SOAKING),
         RollbackAsked: _ROLLBACK,

@@ -10,13 +10,14 @@ import msgspec
 
 from vctl_plans.decision import State
 from vctl_plans.errors import PlanError, TransitionError, VctlError
-from vctl_plans.events import RollbackAsked, SupersedeAsked
+from vctl_plans.events import SupersedeAsked
+from vctl_plans.groups import Groups
 from vctl_plans.machine import step
 from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
-from vctl_plans.route import Route
+from vctl_plans.route import Route, override_of
 from vctl_plans.snapshot import Service
 
 
@@ -36,6 +37,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     roster: Roster
     replaced: Rollout | None = None  # archived, as it is to stand in the archive
     release: Release | None = None  # a new one
+    groups: Groups | None = None  # those that the plan names by digest
     route: Route | None = None  # where the route changes at once
 
 
@@ -67,6 +69,7 @@ def start(
     roster: tuple[str, ...],
     request: Request,
     supersede: bool = False,
+    groups: Groups | None = None,
 ) -> Begin | Attach | AlreadyDone:
     """Decide what `rollout start` writes.
 
@@ -78,6 +81,7 @@ def start(
         roster: The nodes that are present now, sorted.
         request: Who asks.
         supersede: Put this plan in the place of one that still prepares.
+        groups: Those that the plan names by their digest.
 
     Raises:
         PlanError: The release does not exist, or nothing would be served by anyone.
@@ -92,6 +96,7 @@ def start(
         exists = _rollback_that_exists(service)
         if exists:
             return exists
+        _refuse_past_groups(service)
     if isinstance(wish, int) and plan.strategy == "rollback":
         target = existing_release(
             service, wish or (service.route.last_good() if service.route else 0)
@@ -101,7 +106,7 @@ def start(
         target, new = existing_release(service, wish), None
     else:
         target, new = _composed(service, wish, running, request)
-    plan = msgspec.structs.replace(plan, target=_roots(target, wish))
+    plan = msgspec.structs.replace(plan, target=roots(target, wish))
     same = _same_wish(service, plan, target)
     if same:
         return same
@@ -117,7 +122,23 @@ def start(
             )
         replaced = _superseded(service, running, request)
     refuse_nobody(roster)
-    return beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
+    _refuse_unmeetable(service, plan, roster)
+    begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
+    return msgspec.structs.replace(begun, groups=groups)
+
+
+def _refuse_unmeetable(service: Service, plan: Plan, roster: tuple[str, ...]) -> None:
+    """Refuse what could never come about."""
+    if plan.ready.of(len(roster)) > len(roster):
+        raise PlanError(
+            f"{plan.ready} nodes are to be ready, and {len(roster)} are present", path="gate.ready"
+        )
+    if plan.groups and not service.current_route.stable:
+        raise PlanError(
+            f"service {service.name} serves nothing yet, so all but the groups would get nothing",
+            path="strategy",
+            hint="bring its first release by full-switch",
+        )
 
 
 def beginning(
@@ -144,6 +165,8 @@ def beginning(
         roster=roster.digest,
         roster_size=len(roster.nodes),
         steps=len(plan.steps),
+        groups=plan.groups,
+        watches=plan.watch is not None,
         drain_s=plan.drain_s,
         unload=_handed_on(service, replaced, target),
         sentence=f"release {target.number} is prepared on {len(roster.nodes)} nodes",
@@ -220,7 +243,8 @@ def _composed(
     return new, new
 
 
-def _roots(target: Release, wish: Mapping[Component, Artifact] | int) -> dict[str, str]:
+def roots(target: Release, wish: Mapping[Component, Artifact] | int) -> dict[str, str]:
+    """Return what of *target* a plan is about: by component, its root."""
     names = target.components if isinstance(wish, int) else wish
     return {name.value: target.components[name].root for name in names}
 
@@ -241,8 +265,14 @@ def _is_done(service: Service, rollout: Rollout, number: int) -> bool:
     Where nodes did not confirm, the same plan started again asks those that are present now.
     """
     ends = {RolloutPhase.CONVERGED, RolloutPhase.ROLLED_BACK}
-    serves = service.route is not None and service.route.stable == number
+    serves = service.route is not None and _serving(service.route, rollout) == number
     return rollout.phase in ends and serves and not rollout.unconfirmed
+
+
+def _serving(route: Route, rollout: Rollout) -> int:
+    """Return the release that serves those whom the rollout was for."""
+    is_of_groups = rollout.groups and rollout.phase is RolloutPhase.CONVERGED
+    return override_of(route, rollout.groups) if is_of_groups else route.stable
 
 
 def _rollback_that_exists(service: Service) -> Attach | AlreadyDone | None:
@@ -256,6 +286,24 @@ def _rollback_that_exists(service: Service) -> Attach | AlreadyDone | None:
     if not rollout.phase.is_terminal:
         return Attach(rollout)
     return AlreadyDone(rollout) if _is_done(service, rollout, rollout.back_to) else None
+
+
+def has_groups(service: Service) -> bool:
+    """Whether the last rollout gave groups a release of their own that they still have."""
+    rollout, route = service.rollout, service.current_route
+    if rollout is None or not rollout.groups or rollout.phase is not RolloutPhase.CONVERGED:
+        return False
+    return override_of(route, rollout.groups) == rollout.to_release != route.stable
+
+
+def _refuse_past_groups(service: Service) -> None:
+    """Refuse to take "the last good one" for the default's when what came last was for groups."""
+    if has_groups(service):
+        raise TransitionError(
+            f"the last rollout of {service.name} was for groups: what is to be rolled back?",
+            hint="end what the groups have: vctl rollback --now;"
+            " or the default's release: vctl rollback --to N",
+        )
 
 
 def refuse_revoked(service: Service, target: Release) -> None:
@@ -279,73 +327,9 @@ def _superseded(service: Service, running: Rollout, request: Request) -> Rollout
     return step(state, asked, 0.0).rollout
 
 
-def rollback_now(
-    service: Service, *, to: int, roster: tuple[str, ...], request: Request
-) -> Begin | Continue | Attach:
-    """Decide what `rollback --now` writes: route and phase at once.
-
-    Pressed twice, or by two people, it follows the rollback that exists; going further back needs
-    *to*.
-
-    Args:
-        service: The service as read.
-        to: The release to return to; 0 for the last good one.
-        roster: The nodes that are present now, sorted.
-        request: Who asks.
-
-    Raises:
-        PlanError: The release does not exist.
-        TransitionError: There is nothing to return to, or the target is revoked.
-        VctlError: What is there now cannot be read.
-    """
-    refuse_unreadable(service)
-    route, rollout = service.route, service.rollout
-    if not route or not route.stable:
-        raise TransitionError(f"service {service.name} serves nothing yet: nothing to roll back")
-    if rollout and (is_own(rollout, request) or _goes_back_to(rollout, to)):
-        return Attach(rollout)
-    running = running_rollout(service)
-    target = existing_release(service, to or _way_back(route, running))
-    refuse_revoked(service, target)
-    asked = RollbackAsked(target=target.number, request=request.id, by=request.by,
-                          reason=request.reason)  # fmt: skip
-    if running:
-        state = state_of(service, running, route)
-        after = step(state, asked, 0.0).state
-        return Continue(running, after.rollout, after.route if after.route != route else None)
-    plan = Plan(service=service.name, strategy="rollback", to=target.number,
-                target=_roots(target, target.number))  # fmt: skip
-    begun = beginning(service, plan, target, Roster(nodes=roster), request, rollout, None)
-    after = step(state_of(service, begun.rollout, route), asked, 0.0).state
-    return msgspec.structs.replace(
-        begun,
-        rollout=msgspec.structs.replace(after.rollout, seq=0),  # its first decision
-        route=after.route if after.route != route else None,
-    )
-
-
-def _way_back(route: Route, running: Rollout | None) -> int:
-    """Return the release that "back" means now, or 0.
-
-    While a rollout goes back already, where it goes; while its release is not stable yet, the
-    stable one; else the last good one.
-    """
-    if running and running.back_to:
-        return running.back_to
-    if running and running.to_release != route.stable:
-        return route.stable
-    return route.last_good()
-
-
 def is_own(rollout: Rollout, request: Request) -> bool:
     """Whether *request* is written already, and only the reply was lost."""
     return request.id in {rollout.id, rollout.request}
-
-
-def _goes_back_to(rollout: Rollout, to: int) -> bool:
-    """Whether a rollback that was asked is on its way, or has ended, where *to* wants it."""
-    goes = rollout.phase in {RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK}
-    return goes and rollout.cause is Cause.ASKED and to in {0, rollout.back_to}
 
 
 def state_of(service: Service, rollout: Rollout, route: Route) -> State:

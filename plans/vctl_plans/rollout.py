@@ -18,6 +18,7 @@ class Cause(StrEnum):
     NONE = ""
     ASKED = "asked"  # a rollback was what the operator wanted
     ABORTED = "aborted"
+    OVERRIDE = "override"  # an operator ended what groups had of their own
     GUARDRAIL = "guardrail"  # a guardrail was breached
 
 
@@ -53,6 +54,8 @@ class Rollout(Value, frozen=True, kw_only=True):
     promoted: Promotion = Promotion.NONE
     awaits_promote: bool = False  # paused for no other reason than that its step is manual
     back_to: int = 0  # the release that a rollback returns to; 0 until it goes back
+    groups: str = ""  # digest of the groups whose override it sets, or ends
+    from_override: int = 0  # the release that these groups had of their own before
     watches: bool = False  # whether gateways are to report what they count, for guardrails
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's
     unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
@@ -73,6 +76,11 @@ class Rollout(Value, frozen=True, kw_only=True):
         A start's is the rollout's own id; a rollback that is asked within it brings a new one.
         """
         return self.request or self.id
+
+    @property
+    def is_soaking(self) -> bool:
+        """Whether its step is under watch: it soaks, or has soaked and waits to be promoted."""
+        return self.phase is RolloutPhase.SOAKING or self.awaits_promote
 
     @property
     def is_going_back(self) -> bool:
@@ -131,6 +139,7 @@ def wanted(route: Route | None, rollout: Rollout | None) -> frozenset[int]:
     numbers = set(route.serving) | set(route.instant) if route else set()
     if rollout and not rollout.phase.is_terminal:
         numbers.add(rollout.back_to if rollout.is_going_back else rollout.to_release)
+        numbers.add(rollout.from_override)
     return frozenset(numbers - {0})
 
 

@@ -78,6 +78,33 @@ class Route(Value, frozen=True, kw_only=True):
         return usable[-1] if usable else 0
 
 
+def overridden(route: Route, group: str, release: int) -> Route:
+    """Return the route on which the groups of digest *group* get *release*; 0: nothing of theirs.
+
+    What they had before gives way; a new override comes first, for it is the latest word.
+    """
+    others = tuple(o for o in route.overrides if o.group != group)
+    own = (Override(group=group, release=release),) if release else ()
+    return msgspec.structs.replace(route, overrides=(*own, *others))
+
+
+def override_of(route: Route, group: str) -> int:
+    """Return the release that the groups of digest *group* get, or 0."""
+    return next((o.release for o in route.overrides if o.group == group), 0)
+
+
+def has_same_traffic(one: Route, other: Route) -> bool:
+    """Whether every request gets the same release by both routes."""
+    return (one.default, one.weight, one.stable, one.overrides) == (
+        other.default, other.weight, other.stable, other.overrides,
+    )  # fmt: skip
+
+
+def held(route: Route, hold: Hold | None) -> Route:
+    """Return the route with the barrier at this stage, or without one."""
+    return msgspec.structs.replace(route, hold=hold)
+
+
 def shifted(route: Route, candidate: int, weight: float) -> Route:
     """Return the route of a step: *weight* percent on *candidate*.
 
@@ -117,4 +144,5 @@ def returned(route: Route, target: int, *, revoke: tuple[int, ...]) -> Route:
         revoked=tuple(sorted({*route.revoked, *revoke})),
         good=(*good, target) if target in route.good else good,
         instant=tuple(n for n in route.instant if n not in revoke and n != target),
+        overrides=tuple(o for o in route.overrides if o.release not in revoke),
     )

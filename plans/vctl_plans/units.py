@@ -58,6 +58,12 @@ class Quota(msgspec.Struct, frozen=True):
             return self.count
         return -int(-(whole * (self.percent or 0.0)) // _WHOLE)
 
+    def is_over(self, number: int, whole: int) -> bool:
+        """Whether *number* of *whole* are more than this."""
+        if self.count is not None:
+            return number > self.count
+        return number * _WHOLE > whole * (self.percent or 0.0)
+
     def __str__(self) -> str:
         return str(self.count) if self.count is not None else f"{self.percent:g}%"
 

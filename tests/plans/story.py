@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish
-from vctl_plans import invariants, operate, steering
+from vctl_plans import invariants, operate, reverting, steering
 from vctl_plans.codec import decode, encode
 from vctl_plans.decision import Decision, State
 from vctl_plans.events import (
@@ -101,7 +101,7 @@ class Story:
 
     def back(self, to: int = 0) -> Begin | Continue | Attach:
         """`vctl rollback --now`."""
-        decision = operate.rollback_now(
+        decision = reverting.rollback_now(
             self.service, to=to, roster=tuple(self.nodes), request=self.request()
         )
         if isinstance(decision, Begin | Continue):

@@ -5,7 +5,7 @@ import pytest
 
 from tests.builders import NODES, SERVICE, a_plan, a_root, a_route, a_service, an_adapter_wish
 from tests.plans.story import Story
-from vctl_plans import operate, steering
+from vctl_plans import operate, reverting, steering
 from vctl_plans.errors import PlanError, TransitionError, VctlError
 from vctl_plans.events import AbortAsked, ResumeAsked, TakenOver
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
@@ -187,7 +187,7 @@ def test_nothing_is_written_over_what_cannot_be_read(what: str) -> None:
     with pytest.raises(VctlError, match=f"the {what} of support cannot be read"):
         operate.start(service, a_plan(), wish=2, roster=NODES, request=request)
     with pytest.raises(VctlError, match=f"the {what} of support cannot be read"):
-        operate.rollback_now(service, to=0, roster=NODES, request=request)
+        reverting.rollback_now(service, to=0, roster=NODES, request=request)
     with pytest.raises(VctlError, match=f"the {what} of support cannot be read"):
         steering.steer(service, AbortAsked())
 
@@ -255,11 +255,11 @@ def test_rollback_whose_reply_was_lost_is_found_by_its_id() -> None:
     """Also when it names a target that it would not choose any more."""
     service = Story().serve(1, 2).service
     request = Request(id="mine", by=Actor(user="ann"))
-    first = operate.rollback_now(service, to=0, roster=NODES, request=request)
+    first = reverting.rollback_now(service, to=0, roster=NODES, request=request)
     assert isinstance(first, Begin)
     written = msgspec.structs.replace(service, rollout=first.rollout, route=first.route)
 
-    assert Attach(first.rollout) == operate.rollback_now(
+    assert Attach(first.rollout) == reverting.rollback_now(
         written, to=0, roster=NODES, request=request
     )
 
@@ -319,7 +319,7 @@ def test_rollback_to_a_revoked_release_is_refused() -> None:
 def test_rollback_with_nothing_to_return_to_is_refused(service: Service) -> None:
     """No release serves, or none served before."""
     with pytest.raises(TransitionError, match=r"nothing to roll back|no earlier good release"):
-        operate.rollback_now(service, to=0, roster=NODES, request=Request(id="q"))
+        reverting.rollback_now(service, to=0, roster=NODES, request=Request(id="q"))
 
 
 def test_rollback_after_going_back_by_number_returns_to_what_served_last() -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from tests.builders import SERVICE, a_plan, an_adapter_wish
 from tests.sim.world import World
-from vctl_plans import operate, steering
+from vctl_plans import operate, reverting, steering
 from vctl_plans.errors import PlanError, TransitionError
 from vctl_plans.events import (
     AbortAsked,
@@ -213,7 +213,7 @@ class Operator:
 
     def back_to(self, to: int) -> Act:
         """Return `rollback --now`."""
-        return lambda service, request: operate.rollback_now(
+        return lambda service, request: reverting.rollback_now(
             service, to=to, roster=tuple(sorted(self.world.boots)), request=request
         )
 

@@ -13,11 +13,11 @@ from vctl_cli.planfile import source_uri
 from vctl_cli.reading import read_service, unknown_service
 from vctl_cli.render.document import show
 from vctl_cli.session import session_of
+from vctl_plans.document import Source
 from vctl_plans.keys import Keys
 from vctl_plans.names import check_name, check_root
 from vctl_plans.operate import Request
 from vctl_plans.phase import Component
-from vctl_plans.plan import Source
 from vctl_plans.release import Artifact, Release, compose
 from vctl_plans.store.commit import release_txn
 from vctl_plans.store.port import Store

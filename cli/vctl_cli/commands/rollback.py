@@ -13,6 +13,7 @@ from vctl_cli.exitcodes import ExitCode
 from vctl_cli.options import NoWatch, Reason, Service
 from vctl_cli.reading import Reading, read_known_service
 from vctl_cli.session import session_of
+from vctl_plans.document import RollbackDocument, resolve
 from vctl_plans.keys import Keys
 from vctl_plans.operate import (
     AlreadyDone,
@@ -20,10 +21,9 @@ from vctl_plans.operate import (
     Begin,
     Continue,
     Request,
-    rollback_now,
 )
 from vctl_plans.operate import start as decide_start
-from vctl_plans.plan import RollbackDocument, resolve
+from vctl_plans.reverting import rollback_now
 from vctl_plans.store.port import Store
 
 LAST_GOOD = 0

@@ -18,20 +18,21 @@ from vctl_cli.planfile import read_text, source_uri, to_yaml
 from vctl_cli.reading import Reading, read_known_service, read_service
 from vctl_cli.session import Session, session_of
 from vctl_cli.watching import finish
-from vctl_plans.errors import PlanError
-from vctl_plans.operate import AlreadyDone, Attach, Begin, Request
-from vctl_plans.operate import start as decide_start
-from vctl_plans.phase import Component
-from vctl_plans.plan import (
+from vctl_plans.document import (
     DEFAULT_WEIGHTS,
     AnyDocument,
-    Plan,
     RollbackDocument,
-    parse,
-    require_built,
+    groups_of,
     resolve,
     sources,
 )
+from vctl_plans.errors import PlanError
+from vctl_plans.groups import Groups
+from vctl_plans.operate import AlreadyDone, Attach, Begin, Request
+from vctl_plans.operate import start as decide_start
+from vctl_plans.parsing import parse, require_built
+from vctl_plans.phase import Component
+from vctl_plans.plan import Plan
 from vctl_plans.release import Artifact
 from vctl_plans.store.port import Store
 
@@ -60,6 +61,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Plan
     wish: dict[Component, Artifact] | int
+    groups: Groups | None = None
     request: Request
 
 
@@ -237,6 +239,7 @@ async def begin(
             roster=reading.present,
             request=wish.request,
             supersede=flags.supersede,
+            groups=wish.groups,
         )
 
     return await carry_out(store, keys, lambda: read_service(store, keys, document.service), decide)
@@ -253,5 +256,6 @@ def wish_of(session: Session, document: AnyDocument, flags: Flags) -> Wish:
     return Wish(
         plan=plan,
         wish=number if isinstance(number, int) else found,
+        groups=groups_of(document),
         request=session.request(document.reason or flags.reason),
     )

@@ -40,6 +40,8 @@ def begin_txn(keys: Keys, service: Service, begin: Begin) -> Txn:
     if begin.release:
         compare.append(CreateRevisionIs(keys.release(name, begin.release.number), 0))
         write.append(Put(keys.release(name, begin.release.number), encode(begin.release)))
+    if begin.groups:
+        write.append(Put(keys.groups(begin.groups.digest), encode(begin.groups)))
     if begin.route:
         write.append(Put(keys.route(name), encode(begin.route, over=service.route_bytes)))
     if begin.replaced:

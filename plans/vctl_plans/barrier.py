@@ -1,0 +1,66 @@
+"""The barrier before a strict change: fenced, then held, then the switch, or undone.
+
+Two gateways never answer by different routes to requests that begin one after the other, whatever
+is cut off from what (DESIGN section 7):
+
+1. `fenced`: every gateway has said that it stops serving once it is cut off for so long. Without
+   it, a gateway that loses etcd after this would serve the old release for ever;
+2. `hold`: every gateway has said that new requests wait. Now none is answered by anybody;
+3. the switch: each lets its requests go as it sees the new route; whoever does not see it is held,
+   and later stopped by its fence.
+
+So the next write is made only once every node has reported the one before, those that vanished
+included. Where that takes too long the barrier is undone: traffic stays where it was.
+"""
+
+from vctl_plans.decision import Decision, State, acknowledged, count, gone, hold, named, pause, stay
+from vctl_plans.events import Observed
+from vctl_plans.route import Consistency, Hold, Stage, has_same_traffic
+from vctl_plans.steps import begun, split, take
+from vctl_plans.units import duration_text
+
+FENCE_S = 5.0
+"""How long a fenced gateway may serve without contact: more than etcd takes to elect a leader."""
+
+
+def is_needed(state: State, index: int) -> bool:
+    """Whether the traffic of the step *index* has yet to be switched behind a barrier."""
+    if state.plan.consistency is not Consistency.STRICT or not state.route.stable:
+        return False
+    return not has_same_traffic(state.route, split(state, index))
+
+
+def fence(state: State, sentence: str, *, index: int) -> Decision:
+    """Begin the barrier of the step *index*."""
+    said = f"{sentence}; first all gateways are fenced"
+    return hold(state, said, _stage(state, Stage.FENCED), **begun(index))
+
+
+def _stage(state: State, stage: Stage) -> Hold:
+    return Hold(stage=stage, fence_s=FENCE_S, limit_s=2 * state.plan.hold_s)
+
+
+def advance(state: State, event: Observed, now_s: float) -> Decision:
+    """Take the barrier's next turn, or undo it."""
+    plan, present = state.plan, state.route.hold
+    tally = acknowledged(state, event)
+    missing = (*tally.missing, *gone(state, event))
+    is_held = present is not None and present.stage is Stage.HOLD
+    limit_s = plan.hold_s if is_held else plan.converge_s
+    if missing and now_s < limit_s:
+        return stay(state, until_s=limit_s)
+    if missing:
+        what = "hold their requests" if is_held else "report the route"
+        return pause(
+            state,
+            f"the strict switch is undone, no traffic moved: within {duration_text(limit_s)}"
+            f" these nodes do not {what}: {named(missing)}",
+            missing,
+            now_s=now_s,
+        )
+    if present is None:
+        return fence(state, f"{count(tally)} report the route", index=state.rollout.step)
+    if not is_held:
+        why = f"{count(tally)} are fenced: they hold new requests"
+        return hold(state, why, _stage(state, Stage.HOLD))
+    return take(state, state.rollout.step, f"{count(tally)} hold new requests: they switch now")

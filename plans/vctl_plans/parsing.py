@@ -1,0 +1,191 @@
+"""From what was typed to a plan document: what is wrong, where, and what would be right."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vctl_plans.document import (
+    KINDS,
+    AnyDocument,
+    Deadlines,
+    Drift,
+    ForwardDocument,
+    GateSpec,
+    Group,
+    Guardrails,
+    ReleaseSpec,
+    Source,
+    Step,
+    UserGroupDocument,
+    WeightedDocument,
+    groups_value,
+    sources,
+)
+from vctl_plans.errors import PlanError
+from vctl_plans.guardrail import condition
+from vctl_plans.names import check_name, check_root, suggestion
+from vctl_plans.phase import Component
+from vctl_plans.share import FULL_WEIGHT
+from vctl_plans.units import DURATION_PATTERN, QUOTA_PATTERN
+
+
+def parse(content: object) -> AnyDocument:
+    """Return the document of a YAML or JSON value.
+
+    Raises:
+        PlanError: With the field's path, and what is allowed there.
+    """
+    if not isinstance(content, Mapping):
+        raise PlanError("a plan is a mapping of fields", hint="see `vctl rollout start --help`")
+    if "strategy" not in content:
+        strategies = ", ".join(str(k.__struct_config__.tag) for k in KINDS)
+        raise PlanError(f"missing; one of {strategies}", path="strategy")
+    try:
+        document: AnyDocument = msgspec.convert(content, AnyDocument, strict=True)
+    except msgspec.ValidationError as cause:
+        raise _explained(str(cause), content) from cause
+    check_name(document.service, what="service")
+    _check_release(document)
+    if isinstance(document, WeightedDocument):
+        _check_steps(document.steps)
+    if isinstance(document, UserGroupDocument):
+        _check_groups(document.groups)
+    _check_guardrails(document)
+    return document
+
+
+_PATTERNS = {
+    msgspec.json.encode(DURATION_PATTERN).decode()[1:-1]: "is no duration: write 30s, 10m or 1h30m",
+    msgspec.json.encode(QUOTA_PATTERN).decode()[1:-1]: "is neither a percentage (98%) nor a count",
+}
+
+
+_ALLOWED = {
+    "release": "is neither the number of a release nor a mapping of components",
+    "to": "is neither last-good nor the number of a release (1 or more)",
+    "consistency": "is none of session, eventual, strict",
+    "guardrails.on_breach": "is none of rollback, pause",
+    "guardrails.on_inconclusive": "is none of extend, pause, proceed",
+}
+"""What may stand where msgspec's own words do not say it."""
+
+
+def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
+    """Turn msgspec's message into a path, what is wrong, and the closest field that exists."""
+    said, _, where = message.partition(" - at `$")
+    if not where and " - at `key` in `$" in message:
+        said, where = "the names of fields are text", message.rpartition("`$")[2]
+    path = where.rstrip("`").lstrip(".")
+    unknown = re.search(r"unknown field `([^`]+)`", said)
+    if unknown:
+        field = unknown.group(1)
+        path = f"{path}.{field}".lstrip(".")
+        return PlanError("unknown field", path=path, hint=suggestion(field, _fields(content, path)))
+    missing = re.search(r"missing required field `([^`]+)`", said)
+    if missing:
+        return PlanError("missing", path=f"{path}.{missing.group(1)}".lstrip("."))
+    if said.startswith("Invalid value") and path == "strategy":
+        tags = [str(k.__struct_config__.tag) for k in KINDS]
+        asked = content.get("strategy")
+        hint = suggestion(str(asked), tags)
+        return PlanError(f"{asked!r} is none of {', '.join(tags)}", path=path, hint=hint)
+    by_pattern = (words for pattern, words in _PATTERNS.items() if pattern in said)
+    words = next(by_pattern, "") or _ALLOWED.get(path) or said[:1].lower() + said[1:]
+    return PlanError(words, path=path)
+
+
+def _fields(content: Mapping[str, Any], path: str) -> list[str]:
+    """Return the fields that may stand beside *path*'s last."""
+    parent = re.sub(r"\[\d*\.*\]", "", path).rpartition(".")[0].rpartition(".")[2]
+    by_parent: dict[str, type[msgspec.Struct]] = {
+        "release": ReleaseSpec,
+        "adapter": Source,
+        "prompt": Source,
+        "index": Source,
+        "weights": Source,
+        "steps": Step,
+        "groups": Group,
+        "gate": GateSpec,
+        "deadlines": Deadlines,
+        "drift": Drift,
+        "guardrails": Guardrails,
+    }
+    if parent in by_parent:
+        return list(by_parent[parent].__struct_fields__)
+    kinds = [k for k in KINDS if k.__struct_config__.tag == content.get("strategy")]
+    return ["strategy", *(f for k in kinds or KINDS for f in k.__struct_fields__)]
+
+
+def _check_release(document: AnyDocument) -> None:
+    is_by_parts = isinstance(document, ForwardDocument) and isinstance(
+        document.release, ReleaseSpec
+    )
+    if is_by_parts and not sources(document):
+        names = ", ".join(ReleaseSpec.__struct_fields__)
+        raise PlanError(f"names no component; give at least one of {names}", path="release")
+    for name, source in sources(document).items():
+        if not source.source:
+            raise PlanError("is empty: write where the bytes are", path=f"release.{name}.source")
+        if source.root:
+            check_root(source.root, what=f"release.{name}.root")
+
+
+def _check_steps(steps: tuple[Step, ...]) -> None:
+    """Refuse weights that do not grow from step to step, or that do not end at 100."""
+    for n in range(1, len(steps)):
+        here, before = steps[n].weight, steps[n - 1].weight
+        if here <= before:
+            raise PlanError(
+                f"{here:g} is not above {before:g}, the weight of the step before it",
+                path=f"steps[{n}].weight",
+                hint="weights grow from step to step, as in 10, 25, 50, 100",
+            )
+    if steps[-1].weight != FULL_WEIGHT:
+        raise PlanError(
+            f"the last step is {steps[-1].weight:g}, and must be 100",
+            path=f"steps[{len(steps) - 1}].weight",
+            hint="add a step of weight 100; to hold traffic at a lower one, give it manual: true",
+        )
+
+
+def _check_groups(groups: tuple[Group, ...]) -> None:
+    """Refuse names that are given twice, and groups that are everybody."""
+    seen: set[str] = set()
+    for n, group in enumerate(groups):
+        if not group.name or group.name in seen:
+            what = "stands twice" if group.name else "is empty"
+            raise PlanError(what, path=f"groups[{n}].name")
+        seen.add(group.name)
+        says = group.tenant or group.users or group.header or group.percent < FULL_WEIGHT
+        if not says:
+            raise PlanError(
+                "is everybody: give tenant, users, header or percent",
+                path=f"groups[{n}]",
+                hint="to move all traffic, use full-switch or weighted",
+            )
+    groups_value(groups)
+
+
+def _check_guardrails(document: AnyDocument) -> None:
+    """Refuse what no judge could judge by."""
+    rails = getattr(document, "guardrails", None)
+    for query, text in (rails.prometheus if rails else {}).items():
+        condition(text, path=f"guardrails.prometheus.{query}")
+
+
+def require_built(document: AnyDocument) -> None:
+    """Refuse by name what vctl cannot carry out yet.
+
+    Raises:
+        PlanError: The field, and what can be used instead.
+    """
+    refusals = [
+        (document.allow_downtime, "allow_downtime", "is not built yet"),
+        *((name is not Component.ADAPTER, f"release.{name}", "is not built yet; use adapter")
+          for name in sources(document)),
+    ]  # fmt: skip
+    for is_asked, path, why in refusals:
+        if is_asked:
+            raise PlanError(why, path=path)

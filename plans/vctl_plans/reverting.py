@@ -1,0 +1,143 @@
+"""What `rollback --now`, and the end of an override, write: route and phase at once.
+
+As in `operate`: decided on a reading of the service, nothing is written here.
+"""
+
+import msgspec
+
+from vctl_plans.errors import TransitionError
+from vctl_plans.events import RollbackAsked
+from vctl_plans.machine import step
+from vctl_plans.operate import (
+    Attach,
+    Begin,
+    Continue,
+    Request,
+    beginning,
+    existing_release,
+    has_groups,
+    is_own,
+    refuse_revoked,
+    refuse_unreadable,
+    roots,
+    running_rollout,
+    state_of,
+)
+from vctl_plans.phase import RolloutPhase
+from vctl_plans.plan import Plan
+from vctl_plans.rollout import Cause, Rollout, Roster
+from vctl_plans.route import Route, override_of
+from vctl_plans.snapshot import Service
+
+
+def rollback_now(
+    service: Service, *, to: int, roster: tuple[str, ...], request: Request
+) -> Begin | Continue | Attach:
+    """Decide what `rollback --now` writes: route and phase at once.
+
+    Pressed twice, or by two people, it follows the rollback that exists; going further back needs
+    *to*.
+
+    Args:
+        service: The service as read.
+        to: The release to return to; 0 for the last good one.
+        roster: The nodes that are present now, sorted.
+        request: Who asks.
+
+    Raises:
+        PlanError: The release does not exist.
+        TransitionError: There is nothing to return to, or the target is revoked.
+        VctlError: What is there now cannot be read.
+    """
+    refuse_unreadable(service)
+    route, rollout = service.route, service.rollout
+    if not route or not route.stable:
+        raise TransitionError(f"service {service.name} serves nothing yet: nothing to roll back")
+    if rollout and (is_own(rollout, request) or _goes_back_to(rollout, to)):
+        return Attach(rollout)
+    running = running_rollout(service)
+    ends_groups = not to and not running and has_groups(service)
+    number = to or (route.stable if ends_groups else _way_back(route, running))
+    target = existing_release(service, number)
+    refuse_revoked(service, target)
+    asked = RollbackAsked(target=target.number, request=request.id, by=request.by,
+                          reason=request.reason)  # fmt: skip
+    if running:
+        state = state_of(service, running, route)
+        after = step(state, asked, 0.0).state
+        return Continue(running, after.rollout, after.route if after.route != route else None)
+    groups = rollout.groups if rollout and ends_groups else ""
+    return _at_once(service, asked, request, Roster(nodes=roster), groups=groups)
+
+
+def end_override(
+    service: Service, group: str, *, roster: tuple[str, ...], request: Request
+) -> Begin | Attach:
+    """Decide what `route override rm` writes: groups get what all others do.
+
+    Their release is not revoked, and is unloaded where nothing else wants it.
+
+    Args:
+        service: The service as read.
+        group: Digest of the groups.
+        roster: The nodes that are present now, sorted.
+        request: Who asks.
+
+    Raises:
+        TransitionError: A rollout runs, or there is no such override.
+        VctlError: What is there now cannot be read.
+    """
+    refuse_unreadable(service)
+    if service.rollout and is_own(service.rollout, request):
+        return Attach(service.rollout)
+    running = running_rollout(service)
+    if running:
+        raise TransitionError(
+            f"rollout {running.id} of {service.name} is {running.phase}",
+            hint="wait until it has ended, or end it: vctl rollout abort, vctl rollback --now",
+        )
+    route = service.current_route
+    if not override_of(route, group):
+        raise TransitionError(
+            f"no groups of {service.name} have a release of their own under {group or 'that name'}",
+            hint="see them: vctl route show",
+        )
+    asked = RollbackAsked(target=route.stable, request=request.id, revokes=False, by=request.by,
+                          reason=request.reason)  # fmt: skip
+    return _at_once(service, asked, request, Roster(nodes=roster), groups=group)
+
+
+def _at_once(
+    service: Service, asked: RollbackAsked, request: Request, roster: Roster, *, groups: str
+) -> Begin:
+    """Return the beginning of a rollback whose first decision is to go back."""
+    target, route = existing_release(service, asked.target), service.current_route
+    plan = Plan(service=service.name, strategy="rollback", to=target.number,
+                target=roots(target, target.number))  # fmt: skip
+    begun = beginning(service, plan, target, roster, request, service.rollout, None)
+    rollout = msgspec.structs.replace(begun.rollout, groups=groups)
+    after = step(state_of(service, rollout, route), asked, 0.0).state
+    return msgspec.structs.replace(
+        begun,
+        rollout=msgspec.structs.replace(after.rollout, seq=0),  # its first decision
+        route=after.route if after.route != route else None,
+    )
+
+
+def _way_back(route: Route, running: Rollout | None) -> int:
+    """Return the release that "back" means now, or 0.
+
+    While a rollout goes back already, where it goes; while its release is not stable yet, the
+    stable one; else the last good one.
+    """
+    if running and running.back_to:
+        return running.back_to
+    if running and running.to_release != route.stable:
+        return route.stable
+    return route.last_good()
+
+
+def _goes_back_to(rollout: Rollout, to: int) -> bool:
+    """Whether a rollback that was asked is on its way, or has ended, where *to* wants it."""
+    goes = rollout.phase in {RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK}
+    return goes and rollout.cause is Cause.ASKED and to in {0, rollout.back_to}

@@ -1,0 +1,57 @@
+"""The steps of a plan: the route that each means, and the decision that takes one."""
+
+import msgspec
+
+from vctl_plans.decision import Decision, State, move
+from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.plan import PlanStep
+from vctl_plans.rollout import Promotion
+from vctl_plans.route import Route, overridden, override_of, shifted
+
+
+def present(state: State) -> PlanStep:
+    """Return the step that the rollout is at."""
+    return state.plan.steps[state.rollout.step]
+
+
+def nth(state: State, index: int) -> str:
+    """Return which step it is, in words."""
+    return f"step {index + 1} of {len(state.plan.steps)}"
+
+
+def split(state: State, index: int) -> Route:
+    """Return the route on which the step *index* has its traffic."""
+    rollout, number = state.rollout, state.rollout.to_release
+    route = (
+        overridden(state.route, rollout.groups, number)
+        if rollout.groups
+        else shifted(state.route, number, state.plan.steps[index].weight)
+    )
+    return msgspec.structs.replace(route, consistency=state.plan.consistency)
+
+
+def moves(state: State, index: int) -> str:
+    """Return what the step *index* does, in words."""
+    weight = state.plan.steps[index].weight
+    release = f"release {state.rollout.to_release}"
+    return f"{nth(state, index)}, {weight:g} % of traffic moves to {release}"
+
+
+def take(state: State, index: int, sentence: str) -> Decision:
+    """Write the route of the step *index*."""
+    rollout = state.rollout
+    before = override_of(state.route, rollout.groups) if rollout.groups else 0
+    return move(
+        state,
+        P.SHIFTING,
+        sentence,
+        route=split(state, index),
+        has_moved=True,
+        from_override=rollout.from_override if rollout.has_moved else before,
+        **begun(index),
+    )
+
+
+def begun(index: int) -> dict[str, object]:
+    """Return what of a rollout begins anew with the step *index*."""
+    return {"step": index, "promoted": Promotion.NONE, "soak_s": 0.0, "soaked_s": 0.0}
