@@ -13,7 +13,7 @@ import msgspec
 from vctl_cli.merging import merged
 from vctl_plans.codec import decode
 from vctl_plans.keys import Keys
-from vctl_plans.rollout import Entry, Progress, Rollout, Roster, elapsed_s
+from vctl_plans.rollout import Entry, Progress, Rollout, Roster, elapsed_s, judged
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.status import NodeStatus, node_status
 from vctl_plans.store.port import KeyValue, Store, Update
@@ -26,6 +26,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     rollout: Rollout
     entries: tuple[Entry, ...]  # its decisions so far, in order
     nodes: tuple[NodeStatus, ...]  # of the roster, by name
+    judged: str = ""  # what the guardrails said last in the present phase
     elapsed_s: float = 0.0  # how long the phase had lasted at the conductor's last checkpoint
     is_live: bool = True  # False: the store is away, this is the last that was known
 
@@ -87,6 +88,7 @@ def _has_last_decision(keys: Keys, rollout: Rollout, history: Update) -> bool:
 
 def _scene(keys: Keys, rollout: Rollout, parts: list[Update], roster: tuple[str, ...]) -> Scene:
     present, history, records, reports, progress = parts
+    progressed = _progress(keys, rollout, progress)
     services = read_services(keys, present.entries.values()).services
     service = services.get(rollout.service) or Service(name=rollout.service)
     nodes = read_nodes(keys, records.entries.values(), reports.entries.values())
@@ -96,14 +98,15 @@ def _scene(keys: Keys, rollout: Rollout, parts: list[Update], roster: tuple[str,
         rollout=rollout,
         entries=_entries(keys, rollout, history.entries),
         nodes=tuple(node_status(node, fleet) for node in sorted(roster)),
-        elapsed_s=_elapsed_s(keys, rollout, progress),
+        judged=judged(progressed, rollout),
+        elapsed_s=elapsed_s(progressed, rollout),
         is_live=all(part.is_live for part in parts),
     )
 
 
-def _elapsed_s(keys: Keys, rollout: Rollout, progress: Update) -> float:
+def _progress(keys: Keys, rollout: Rollout, progress: Update) -> Progress | None:
     entry = progress.entries.get(keys.progress(rollout.service))
-    return elapsed_s(decode(entry.value, Progress, key=entry.key), rollout) if entry else 0.0
+    return decode(entry.value, Progress, key=entry.key) if entry else None
 
 
 def _entries(keys: Keys, rollout: Rollout, found: Mapping[str, KeyValue]) -> tuple[Entry, ...]:

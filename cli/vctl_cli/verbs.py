@@ -53,6 +53,19 @@ ROOT = Verbs(
                 "show": Verb("release_show:show", "Show one release in full."),
             },
         ),
+        "route": Verbs(
+            "Look at how traffic is split.",
+            {
+                "show": Verb("route_show:show", "Show how a service's traffic is split now."),
+                "explain": Verb(
+                    "route_explain:explain", "Say which release a request would get, and why."
+                ),
+                "override": Verbs(
+                    "Releases that groups have of their own.",
+                    {"rm": Verb("route_override_rm:rm", "End what groups have of their own.")},
+                ),
+            },
+        ),
         "agent": Verbs(
             "Run the node's agent.",
             {

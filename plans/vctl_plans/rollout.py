@@ -115,6 +115,13 @@ def elapsed_s(progress: Progress | None, rollout: Rollout) -> float:
     return progress.elapsed_s if progress and is_of_phase else 0.0
 
 
+def judged(progress: Progress | None, rollout: Rollout) -> str:
+    """Return what the guardrails said last in the rollout's present phase; empty: nothing yet."""
+    is_of_phase = progress and (progress.rollout, progress.seq) == (rollout.id, rollout.seq)
+    said = progress.verdicts[-1:] if progress and is_of_phase else ()
+    return f"{said[0].outcome}: {said[0].sentence}" if said else ""
+
+
 class Entry(Value, frozen=True, kw_only=True):
     """One decision in a rollout's history."""
 

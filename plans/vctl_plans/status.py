@@ -23,6 +23,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     vector: str  # of the release that serves, as in adapter=3
     candidate: int  # 0: nothing moves
     weight: float  # percent of traffic on the candidate
+    overrides: tuple[int, ...]  # releases that groups have of their own
     target: int  # the release whose readiness is counted: what a rollout brings, else what serves
     ready: int  # nodes that hold the target ready
     nodes: int  # that count: those present
@@ -116,6 +117,7 @@ def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
         vector=service.stable.vector_text if service.stable else "",
         candidate=route.candidate,
         weight=route.weight,
+        overrides=tuple(sorted({override.release for override in route.overrides})),
         target=target,
         ready=len(ready),
         nodes=len(fleet.records),

@@ -80,7 +80,7 @@ def test_nothing_given_shows_help_and_is_wrong_usage():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("rolout",), "no such command 'rolout'. Did you mean 'rollout'?"),
+        (("rolout",), "no such command 'rolout'. Did you mean 'rollout', 'route'?"),
         (("rollout", "strat"), "Did you mean 'start', 'status'?"),
         (("version", "--nope"), "no such option: --nope"),
         (("-o", "xml", "version"), "'xml' is not one of 'table', 'json', 'yaml'"),

@@ -12,8 +12,12 @@ from vctl_plans.phase import RolloutPhase
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 
 
-def test_there_are_examples():
-    assert {"full-switch", "rollback", "weighted"} <= {example.stem for example in EXAMPLES}
+STRATEGIES = {"guarded": "weighted", "strict": "full-switch"}
+
+
+def test_there_is_an_example_of_each_strategy():
+    stems = {example.stem for example in EXAMPLES}
+    assert {"full-switch", "rollback", "user-group", "weighted", *STRATEGIES} == stems
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
@@ -27,5 +31,5 @@ def test_example_is_started_as_it_stands(example: Path, tmp_path: Path):
     rollout = vctl.service().rollout
     assert rollout is not None
     assert (0, f"{rollout.id}\n") == (said.code, said.out)
-    assert example.stem == rollout.strategy
+    assert STRATEGIES.get(example.stem, example.stem) == rollout.strategy
     assert rollout.reason

@@ -62,6 +62,7 @@ def release_state(service: KnownService, number: int) -> str:
     states = (
         ("serves", route.stable == number),
         ("candidate", route.candidate == number),
+        ("override", number in route.serving),
         ("revoked", number in route.revoked),
         ("instant", number in route.instant),
         ("good", number in route.good),

@@ -13,6 +13,7 @@ import typer
 from vctl_cli.artifacts import artifact
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
+from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
 from vctl_cli.options import NewService, NoWatch, Reason, Root, Service
 from vctl_cli.planfile import read_text, source_uri, to_yaml
 from vctl_cli.reading import Reading, read_known_service, read_service
@@ -51,6 +52,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     soak: str = ""
     steps: str = ""
     to: str = ""
+    group: dict[str, Any] = {}
     reason: str = ""
     supersede: bool = False
     new_service: bool = False
@@ -69,7 +71,8 @@ Strategy = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="weighted, full-switch or rollback. [default: full-switch; with --steps weighted]",
+        help="weighted, user-group, full-switch or rollback."
+        " [default: full-switch; with --steps weighted; with a group user-group]",
     ),
 ]
 Steps = Annotated[
@@ -101,6 +104,11 @@ def start(
     soak: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to wait at each step, as in 5m.")
     ] = "",
+    group: GroupName = "",
+    user: Users = None,
+    tenant: Tenant = "",
+    header: Headers = None,
+    percent: Percent = None,
     to: Annotated[str, typer.Option(metavar="N", help="Of a rollback: where to.")] = "",
     reason: Reason = "",
     supersede: Annotated[
@@ -122,6 +130,7 @@ def start(
     flags = Flags(
         plan=plan, service=service, adapter=adapter, root=root, release=release, soak=soak, to=to,
         steps=steps, strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
+        group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
     )  # fmt: skip
     content = plan_content(flags, session)
     if print_plan:
@@ -155,7 +164,7 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
     """
     if not flags.plan:
         return _from_flags(flags, session)
-    names = ("adapter", "root", "release", "strategy", "steps", "soak", "to")
+    names = ("adapter", "root", "release", "strategy", "steps", "soak", "group", "to")
     both = [f"--{name}" for name in names if getattr(flags, name)]
     if both:
         raise PlanError(
@@ -178,7 +187,8 @@ def _from_file(plan: str, session: Session) -> dict[str, Any]:
 
 
 def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
-    strategy = flags.strategy or ("weighted" if flags.steps else "full-switch")
+    meant = "user-group" if flags.group else "weighted" if flags.steps else "full-switch"
+    strategy = flags.strategy or meant
     content: dict[str, Any] = {"service": session.service(flags.service), "strategy": strategy}
     if flags.adapter and flags.release:
         raise PlanError("--adapter and --release both name what to bring in", path="release")
@@ -190,6 +200,8 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
     elif strategy != "rollback":
         hint = "give --adapter PATH, --release N, or a plan file"
         raise PlanError("what is to be rolled out?", path="release", hint=hint)
+    if flags.group:
+        content["groups"] = [flags.group]
     if flags.to:
         content["to"] = int(flags.to) if flags.to.isdecimal() else flags.to
     return content | _pace(flags, strategy) | ({"reason": flags.reason} if flags.reason else {})

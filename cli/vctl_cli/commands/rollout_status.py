@@ -10,7 +10,7 @@ from vctl_cli.reading import read_fleet, read_progress, service_of
 from vctl_cli.render.document import show
 from vctl_cli.session import session_of
 from vctl_plans.errors import TransitionError
-from vctl_plans.rollout import Progress, Rollout, elapsed_s
+from vctl_plans.rollout import Progress, Rollout, elapsed_s, judged
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Fleet
 from vctl_plans.status import NodeStatus, node_status
@@ -22,6 +22,7 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
     rollout: Rollout
     route: Route
     elapsed_s: float  # how long the phase had lasted at the conductor's last checkpoint
+    judged: str  # what the guardrails said last in this phase
     nodes: tuple[NodeStatus, ...]
 
 
@@ -57,6 +58,7 @@ def rollout_view(fleet: Fleet, service: str, progress: Progress | None = None) -
         rollout=rollout,
         route=known.current_route,
         elapsed_s=elapsed_s(progress, rollout),
+        judged=judged(progress, rollout),
         nodes=nodes,
     )
 
@@ -71,6 +73,7 @@ def _text(view: RolloutView) -> str:
         f"service   {rollout.service}: {rollout.from_release or 'none'} -> {rollout.to_release}",
         f"phase     {phase_text(rollout, view.elapsed_s)}",
         f"traffic   {traffic_text(view.route)}",
+        *([f"judged    {view.judged}"] if view.judged else []),
         f"decision  {rollout.sentence}",
     ]
     by = "@".join(part for part in (rollout.by.user, rollout.by.host) if part)

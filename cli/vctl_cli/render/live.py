@@ -69,6 +69,7 @@ def _head(scene: Scene) -> Text:
     if not scene.is_live:
         head.append("   etcd is away: this is the last known state", style=_BAD)
     head.append(f"\ntraffic  {traffic_text(route)}\n")
+    head.append(f"judged   {scene.judged}\n" if scene.judged else "")
     return head
 
 

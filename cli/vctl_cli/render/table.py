@@ -60,17 +60,23 @@ def _service_row(service: ServiceStatus) -> tuple[str, ...]:
     release = str(service.release or "none")
     if service.target and service.target != service.release:
         release = f"{release} -> {service.target}"
-    weight = service.weight if service.candidate else FULL_WEIGHT
-    serving = service.candidate or service.release
     return (
         service.service,
         release,
         service.vector or "-",
         _phase(service) or "-",
-        f"{weight:g} % on {serving}" if serving else "none",
+        _traffic(service),
         f"{service.ready}/{service.nodes}",
         f"{service.acting}/{service.nodes}",
     )
+
+
+def _traffic(service: ServiceStatus) -> str:
+    weight = service.weight if service.candidate else FULL_WEIGHT
+    serving = service.candidate or service.release
+    apart = ",".join(str(n) for n in service.overrides)
+    groups = f", groups on {apart}" if apart else ""
+    return f"{weight:g} % on {serving}{groups}" if serving else "none"
 
 
 def _phase(service: ServiceStatus) -> str:

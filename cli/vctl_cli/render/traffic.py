@@ -32,10 +32,13 @@ def phase_text(rollout: Rollout, elapsed_s: float) -> str:
 
 
 def traffic_text(route: Route) -> str:
-    """Return a bar and the share of traffic that is on the newer of what serves."""
+    """Return a bar and the share of traffic that is on the newer of what serves, groups apart."""
     share = route.weight if route.candidate else FULL_WEIGHT
     serving = route.candidate or route.stable
-    return f"{_bar(share)} {share:g} % on release {serving or 'none'}"
+    shown = f"{_bar(share)} {share:g} % on release {serving or 'none'}"
+    apart = ", ".join(str(n) for n in sorted({o.release for o in route.overrides}))
+    shown += f", groups on {apart}" if apart else ""
+    return f"{shown}, requests wait" if route.hold else shown
 
 
 def _bar(percent: float) -> str:

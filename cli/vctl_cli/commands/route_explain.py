@@ -1,0 +1,103 @@
+"""`vctl route explain`: which release a request would get, and why.
+
+The answer is made by the function that every gateway decides by, on the route as etcd has it.
+"""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from vctl_cli.exitcodes import ExitCode
+from vctl_cli.options import Service
+from vctl_cli.render.document import show
+from vctl_cli.routes import Known, read_route
+from vctl_cli.session import session_of
+from vctl_plans.errors import PlanError
+from vctl_plans.routing import SESSION_HEADER, Asked, Refusal, Why, choose, session_key
+from vctl_plans.share import share
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A choice and its reason."""
+
+    service: str
+    release: int  # 0: refused
+    why: str
+    sentence: str
+    key: str  # what is hashed
+    share: float  # where the key falls, in percent
+
+
+def explain(
+    ctx: typer.Context,
+    *,
+    service: Service = "",
+    user: Annotated[str, typer.Option(metavar="ID", help="The request's user.")] = "",
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Its x-vctl-tenant.")] = "",
+    session_id: Annotated[
+        str, typer.Option("--session", metavar="ID", help="Its x-vctl-session.")
+    ] = "",
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")
+    ] = None,
+    release: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The release that it names itself.")
+    ] = None,
+) -> ExitCode:
+    """Say which release a request would get, and why.
+
+    What is not given is what the request does not have. A request without session, conversation
+    or user is hashed by its own id, so that the same request again may get another release.
+    """
+    session = session_of(ctx)
+    headers = _headers(header or [])
+    headers |= {SESSION_HEADER: session_id} if session_id else {}
+    asked = Asked(
+        session_key(headers, {"user": user} if user else {}, "any"),
+        release=release or 0,
+        request="any",
+        user=user,
+        tenant=tenant,
+        headers=headers,
+    )
+    found = explanation(read_route(session, session.service(service)), asked)
+    show(session, found, kind="explanation", table=found.sentence)
+    return ExitCode.DONE if found.release else ExitCode.FAILED
+
+
+def _headers(given: list[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in given]
+    wrong = [name for name, sign, _ in pairs if not name or not sign]
+    if wrong:
+        raise PlanError(f"{wrong[0]!r} is no header: write NAME=VALUE", path="--header")
+    return {name.lower(): value for name, _, value in pairs}
+
+
+def explanation(known: Known, asked: Asked) -> Explanation:
+    """Return which release a request gets, and why."""
+    route, name = known.service.current_route, known.service.name
+    choice = choose(route, asked, known.groups)
+    place = share(route.salt, asked.key)
+    if isinstance(choice, Refusal):
+        said = f"refused with {choice.status}: {choice.reason}"
+        return Explanation(
+            service=name, release=0, why="refused", sentence=said, key=asked.key, share=place
+        )
+    falls = f"its key {asked.key!r} falls at {place:.2f} %"
+    why = {
+        Why.NAMED: "it names that release itself",
+        Why.OVERRIDE: f"it is in the group {choice.group}",
+        Why.CANDIDATE: f"{falls}, below the weight of {route.weight:g} %",
+        Why.STABLE: f"{falls}, not below the weight of {route.weight:g} %"
+        if route.candidate
+        else "that is the stable release, and nothing moves",
+    }[choice.why]
+    return Explanation(
+        service=name,
+        release=choice.release,
+        why=choice.why.value,
+        sentence=f"release {choice.release}: {why}",
+        key=asked.key,
+        share=place,
+    )

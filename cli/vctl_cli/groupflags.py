@@ -1,0 +1,59 @@
+"""Flags of `rollout start` that name one group of requests: the common case needs no file."""
+
+from typing import Annotated, Any
+
+import typer
+
+from vctl_plans.errors import PlanError
+
+Users = Annotated[
+    list[str] | None,
+    typer.Option("--user", metavar="ID", help="Of a user-group rollout: a user; may be repeated."),
+]
+Tenant = Annotated[
+    str, typer.Option(metavar="NAME", help="Of a user-group rollout: the requests' tenant.")
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="NAME=VALUE",
+        help="Of a user-group rollout: a header that they have; may be repeated.",
+    ),
+]
+Percent = Annotated[
+    float | None,
+    typer.Option(
+        metavar="PERCENT", help="Of a user-group rollout: how many of those it is for get it."
+    ),
+]
+GroupName = Annotated[
+    str, typer.Option("--group", metavar="NAME", help="The group's name. [default: flags]")
+]
+
+
+def group_content(
+    *,
+    name: str,
+    users: list[str] | None,
+    tenant: str,
+    headers: list[str] | None,
+    percent: float | None,
+) -> dict[str, Any]:
+    """Return the one group that the flags name, as a plan file would; empty where they name none.
+
+    Raises:
+        PlanError: A header is not NAME=VALUE.
+    """
+    pairs = [each.partition("=") for each in headers or ()]
+    wrong = [pair[0] for pair in pairs if not pair[0] or not pair[1]]
+    if wrong:
+        raise PlanError(f"{wrong[0]!r} is no header: write NAME=VALUE", path="--header")
+    given = {
+        "users": list(users or ()),
+        "tenant": tenant,
+        "header": {pair[0]: pair[2] for pair in pairs},
+        "percent": percent,
+    }
+    content = {field: value for field, value in given.items() if value}
+    return {"name": name or "flags", **content} if content or name else {}
