@@ -92,11 +92,16 @@ class Fleet:
                     return
             except StoreError:
                 pass  # etcd is starting again
-            assert time.monotonic() < deadline, self.logs()
+            assert time.monotonic() < deadline, f"{self.stand()}\n{self.logs()}"
             time.sleep(0.03)
 
     def until_phase(self, phase: RolloutPhase, *, within_s: float = 30) -> None:
         self.until(lambda: self.rollout().phase is phase, within_s=within_s)
+
+    def stand(self) -> str:
+        """Return what `vctl status` says."""
+        said = self.vctl("status")
+        return said.out + said.err
 
     def logs(self) -> str:
         return "\n".join(
