@@ -146,7 +146,8 @@ def wanted(route: Route | None, rollout: Rollout | None) -> frozenset[int]:
     numbers = set(route.serving) | set(route.instant) if route else set()
     if rollout and not rollout.phase.is_terminal:
         numbers.add(rollout.back_to if rollout.is_going_back else rollout.to_release)
-        numbers.add(rollout.from_override)
+        is_settling = RolloutPhase.SETTLING in {rollout.phase, rollout.resume_phase}
+        numbers.add(0 if is_settling else rollout.from_override)
     return frozenset(numbers - {0})
 
 

@@ -63,9 +63,12 @@ def attend(state: State, event: Observed, now_s: float) -> Decision:
 
 
 def _judged(state: State, event: Observed, *, is_soaked: bool, is_overdue: bool) -> Consequence:
-    """Return what follows from the guardrails; where there are none, nothing does."""
+    """Return what follows from the guardrails; where there are none, nothing does.
+
+    A service's first release has nothing to be compared with, and nothing to go back to.
+    """
     watch, watching = state.plan.watch, event.watching or Watching()
-    if watch is None or state.rollout.promoted:
+    if watch is None or state.rollout.promoted or not state.rollout.from_release:
         return Consequence(Action.PROCEED, "")
     policy = Policy(
         consecutive=watch.consecutive,
