@@ -4,7 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    generate_latest,
+)
 
 from vctl_agent.configuration import Address
 from vctl_plans.node import NodeReport
@@ -41,6 +47,19 @@ class Metrics:
         self.rotten = Gauge(
             "vctl_agent_rotten_artifacts",
             "Artifacts on this disk whose bytes are not those of their root any more",
+            registry=self.registry,
+        )
+        self.alerts = Counter(
+            "vctl_alerts_total",
+            "What became of alerts, for each webhook: delivered, retried, refused, expired;"
+            " logged: no webhook wants it; unreadable",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.unconverged = Gauge(
+            "vctl_unconverged_nodes",
+            "Nodes present whose gateway does not act on the service's route; while conductor",
+            ["service"],
             registry=self.registry,
         )
         self._shown: set[tuple[str, str, str]] = set()

@@ -56,6 +56,7 @@ class Conductor:
         fence: create_revision of the election key that this term holds.
         crashpoints: For tests.
         clock: Monotonic seconds.
+        on_look: Gets each reading of the fleet; it must return at once.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class Conductor:
         fence: int,
         crashpoints: Crashpoints,
         clock: Callable[[], float] = time.monotonic,
+        on_look: Callable[[Fleet], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._keys = keys
         self._fence = fence
         self._crashpoints = crashpoints
         self._clock = clock
+        self._on_look = on_look
         self._entries: dict[str, Mapping[str, KeyValue]] = {}
         self._wakened = asyncio.Event()
         self._clocks: dict[str, _Clock] = {}
@@ -112,6 +115,7 @@ class Conductor:
         services, records, reports = (self._entries[p].values() for p in prefixes)
         fleet = read_services(self._keys, services)
         nodes = read_nodes(self._keys, records, reports)
+        self._on_look(msgspec.structs.replace(nodes, services=fleet.services))
         sleep_s = _CHECKPOINT_S
         for service in fleet.services.values():
             try:

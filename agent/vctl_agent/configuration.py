@@ -42,7 +42,7 @@ class Option(msgspec.Struct, frozen=True):
     flag: str  # without the dashes; with ``_`` for ``-`` it is the field of the file and the struct
     variable: str
     default: str | None  # None: required
-    read: Callable[[str], Any]  # raises ValueError with a message for a person
+    read: Callable[[str], Any]  # raises ValueError or SettingsError, with text for a person
     help: str
     is_many: bool = False  # the flag may be repeated; in a variable, commas separate
 
@@ -92,6 +92,8 @@ def load(
             values[option.field] = read if option.is_many else read[0]
         except (ValueError, PlanError) as cause:
             problems.append(f"{option.where}: {cause}")
+        except SettingsError as cause:  # of a file of its own, which may have many
+            problems.extend(f"{option.where}: {problem}" for problem in cause.problems)
     store = _store(flags.endpoints, environment, problems)
     if problems:
         raise SettingsError(problems, hint=f"{program} --help lists all settings")

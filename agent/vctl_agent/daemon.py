@@ -19,7 +19,6 @@ import structlog
 
 from vctl_agent import admin, election, log
 from vctl_agent.artifacts.stage import ArtifactStore
-from vctl_agent.conductor import Conductor
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.torch_client import TorchEngine
@@ -31,6 +30,7 @@ from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.settings import Settings, read_settings
+from vctl_agent.term import Office
 from vctl_agent.wishes import Wishes
 from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlError
 from vctl_plans.keys import Keys
@@ -90,6 +90,13 @@ class Agent:
             executor=executor,
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
+        )
+        self._office = Office(
+            store,
+            self._keys,
+            webhooks=settings.webhooks,
+            metrics=self._metrics,
+            crashpoints=self._crashpoints,
         )
         self._presence = Presence(
             store,
@@ -206,17 +213,8 @@ class Agent:
             self._keys,
             candidate=f"{self._settings.node} {self._boot_id}",
             ttl_s=self._settings.lease_ttl,
-            conduct=self._conduct,
+            conduct=self._office.serve,
         )
-
-    async def _conduct(self, fence: int) -> None:
-        self._metrics.is_conductor.set(1)
-        try:
-            await Conductor(
-                self._store, self._keys, fence=fence, crashpoints=self._crashpoints
-            ).run()
-        finally:
-            self._metrics.is_conductor.set(0)
 
 
 def lock_state(state: Path) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from vctl_agent import configuration as read
+from vctl_agent.alerting.webhooks import Webhook, read_webhooks
 from vctl_agent.configuration import Address, Option
 from vctl_agent.crashpoints import VARIABLE as CRASH_VARIABLE
 from vctl_plans.keys import DEFAULT_PREFIX
@@ -28,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_port_file: Path | None
     lease_ttl: float  # seconds
     conduct: bool
+    webhooks: tuple[Webhook, ...]
     scrub_interval: float  # seconds; 0: never
     prefix: str
     log_level: str
@@ -73,6 +75,8 @@ _OPTIONS = (
     Option("lease-ttl", "VCTL_LEASE_TTL", "15s", read.at_least_one_second,
            "time after which a silent node counts as gone"),
     Option("conduct", "VCTL_CONDUCT", "on", read.switch, "stand for election as conductor"),
+    Option("webhooks", "VCTL_WEBHOOKS", "", read_webhooks,
+           "file with the webhooks that alerts go to while conductor; none: alerts are logged"),
     Option("scrub-interval", "VCTL_SCRUB_INTERVAL", "6h", read.seconds,
            "time in which every staged artifact is hashed again, in the background; 0: never"),
     Option("prefix", "VCTL_PREFIX", DEFAULT_PREFIX, read.key_prefix, "root of vctl's keys in etcd"),

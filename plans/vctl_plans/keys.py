@@ -138,3 +138,15 @@ class Keys(msgspec.Struct, frozen=True):
     def groups(self, digest: str) -> str:
         """Immutable groups of requests."""
         return f"{self.root}groups/{digest}"
+
+    @property
+    def alerts(self) -> str:
+        """Prefix of the alerts that are not sent yet: written with a decision, deleted once sent.
+
+        Only the conductor watches it.
+        """
+        return f"{self.root}alerts/"
+
+    def alert(self, alert: str) -> str:
+        """One alert."""
+        return f"{self.alerts}{alert}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from vctl_plans.alert import Alert
 from vctl_plans.decision import State
 from vctl_plans.errors import PlanError, TransitionError, VctlError
 from vctl_plans.events import SupersedeAsked
@@ -59,6 +60,7 @@ class Continue(msgspec.Struct, frozen=True):
     before: Rollout
     rollout: Rollout
     route: Route | None
+    alerts: tuple[Alert, ...] = ()  # beside the one that the decision itself deserves
 
 
 def start(

@@ -46,20 +46,31 @@ class Stage:
             await self.store.put(
                 KEYS.node(node), encode(NodeRecord(node=node, boot_id=f"b-{node}"))
             )
+        return await self._start(Service(name=SERVICE), nodes, soak_s, "r1")
+
+    async def begin_again(self, *, nodes: tuple[str, ...] = ("n1", "n2")) -> Rollout:
+        """Start the same release with the same nodes, after the first rollout ended."""
+        return await self._start(await self.service(), nodes, 0, "r2")
+
+    async def _start(
+        self, service: Service, nodes: tuple[str, ...], soak_s: float, request: str
+    ) -> Rollout:
         begun = operate.start(
-            Service(name=SERVICE),
+            service,
             Plan(
                 service=SERVICE,
                 strategy="full-switch",
                 steps=(PlanStep(soak_s=soak_s),),
                 prepare_s=10,
             ),
-            wish={Component.ADAPTER: Artifact(root=ROOT, source="file:///v1")},
+            wish={Component.ADAPTER: Artifact(root=ROOT, source="file:///v1")}
+            if not service.releases
+            else 1,
             roster=nodes,
-            request=operate.Request(id="r1"),
+            request=operate.Request(id=request),
         )
         assert isinstance(begun, operate.Begin)
-        await self.store.commit(begin_txn(KEYS, Service(name=SERVICE), begun))
+        await self.store.commit(begin_txn(KEYS, service, begun))
         return begun.rollout
 
     async def service(self) -> Service:
@@ -71,10 +82,18 @@ class Stage:
         assert rollout is not None
         return rollout.phase
 
-    async def report(self, node: str, *, boot_id: str = "") -> None:
+    async def report(
+        self, node: str, *, boot_id: str = "", attempt: str = "r1", refusal: str = ""
+    ) -> None:
         """Have *node* say that it holds release 1 ready and acts on the newest route."""
         release = ReleaseReport(
-            service=SERVICE, number=1, digest="d", phase=NodePhase.READY, attempt="r1"
+            service=SERVICE,
+            number=1,
+            digest="d",
+            phase=NodePhase.FAILED if refusal else NodePhase.READY,
+            attempt=attempt,
+            reason=refusal,
+            is_permanent=bool(refusal),
         )
         report = NodeReport(
             node=node,

@@ -7,6 +7,7 @@ import pytest
 
 from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish, some_releases
 from vctl_plans import operate, steering
+from vctl_plans.alert import Alert, Severity, late_route, raised
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Conflict
 from vctl_plans.events import AbortAsked
@@ -17,11 +18,13 @@ from vctl_plans.release import Actor
 from vctl_plans.rollout import Entry, Progress, Rollout, advanced
 from vctl_plans.snapshot import Service, read_services
 from vctl_plans.store.commit import (
+    alert_txn,
     begin_txn,
     commit_own,
     continue_txn,
     progress_txn,
     release_txn,
+    sent_txn,
 )
 from vctl_plans.store.memory import MemoryStore
 from vctl_plans.store.port import Delete, Put, Txn
@@ -233,3 +236,63 @@ async def test_history_entry_says_who_and_why() -> None:
     entry = decode(found.value, Entry)
     assert ("ann", "INC-1", turn.rollout.sentence) == (entry.by.user, entry.reason, entry.sentence)
     assert found.value == encode(msgspec.structs.replace(entry))
+
+
+async def alerts(store: MemoryStore) -> dict[str, int]:
+    """Return the ids of the alerts that wait to be sent, with the revision of their writing."""
+    entries = (await store.list(KEYS.alerts)).entries
+    return {decode(entry.value, Alert).id: entry.mod_revision for entry in entries}
+
+
+async def test_alert_is_written_with_the_decision_that_it_tells_of() -> None:
+    """With what goes along with it, in one revision: no crash comes between them."""
+    store = MemoryStore()
+    service = await begin(store)
+    turn = a_turn(service)
+    drift = raised(turn.rollout, severity=Severity.P1, what="x", sentence="y", name="drift")
+    turn = msgspec.structs.replace(turn, alerts=(drift,))
+    fence = await elect(store)
+    revision = await store.commit(continue_txn(KEYS, service, turn, fence=fence))
+
+    assert {"r1-1": revision, "r1-1-drift": revision} == await alerts(store)
+
+
+async def test_decision_that_loses_alerts_nobody() -> None:
+    """What did not happen is not told."""
+    store = MemoryStore()
+    service = await begin(store)
+    old = await elect(store)
+    await elect(store)
+    with pytest.raises(Conflict):
+        await store.commit(continue_txn(KEYS, service, a_turn(service), fence=old))
+
+    assert {} == await alerts(store)
+
+
+async def test_command_of_an_operator_alerts_nobody() -> None:
+    """An abort fails a rollout that prepares; who asked for it knows."""
+    store = MemoryStore()
+    service = await begin(store)
+    turn = steering.steer(service, AbortAsked())
+    await store.commit(continue_txn(KEYS, service, turn))
+
+    assert RolloutPhase.FAILED is turn.rollout.phase
+    assert {} == await alerts(store)
+
+
+async def test_alert_by_itself_is_fenced_and_waits_once() -> None:
+    """Its own key is the proof that it waits already."""
+    store = MemoryStore()
+    found = late_route(SERVICE, 7, seen_s=40, missing=("a",))
+    assert found is not None
+    old = await elect(store)
+    fence = await elect(store)
+    revision = await store.commit(alert_txn(KEYS, found, fence=fence))
+
+    for fenced in (old, fence):
+        with pytest.raises(Conflict):
+            await store.commit(alert_txn(KEYS, found, fence=fenced))
+    with pytest.raises(Conflict):
+        await store.commit(sent_txn(KEYS, KEYS.alert(found.id), revision, fence=old))
+    await store.commit(sent_txn(KEYS, KEYS.alert(found.id), revision, fence=fence))
+    assert {} == await alerts(store)

@@ -4,6 +4,9 @@ Everything that a decision rests on is compared: the rollout and the route as th
 for a conductor's decision the election too. So of any number of writers at most one goes through.
 """
 
+from collections.abc import Iterable
+
+from vctl_plans.alert import Alert, decided
 from vctl_plans.codec import encode
 from vctl_plans.errors import Conflict, Indeterminate
 from vctl_plans.keys import Keys
@@ -14,6 +17,7 @@ from vctl_plans.snapshot import Service
 from vctl_plans.store.port import (
     Comparison,
     CreateRevisionIs,
+    Delete,
     ModRevisionIs,
     Operation,
     Put,
@@ -50,7 +54,7 @@ def begin_txn(keys: Keys, service: Service, begin: Begin) -> Txn:
 
 
 def continue_txn(keys: Keys, service: Service, turn: Continue, *, fence: int = 0) -> Txn:
-    """Return the transaction of the running rollout's next decision.
+    """Return the transaction of the running rollout's next decision, with the alerts of it.
 
     Args:
         keys: The fleet's keys.
@@ -68,7 +72,29 @@ def continue_txn(keys: Keys, service: Service, turn: Continue, *, fence: int = 0
     ]
     if turn.route:
         write.append(Put(keys.route(name), encode(turn.route, over=service.route_bytes)))
+    own = decided(turn.before, turn.rollout, by_operator=not fence)
+    write += _puts(keys, (*own, *turn.alerts))
     return Txn(tuple(compare), tuple(write))
+
+
+def alert_txn(keys: Keys, alert: Alert, *, fence: int) -> Txn:
+    """Return the transaction of an alert that no decision carries.
+
+    It conflicts while the same alert still waits to be sent: it need not be told twice.
+    """
+    (put,) = _puts(keys, (alert,))
+    compare = (CreateRevisionIs(keys.conductor, fence), CreateRevisionIs(put.key, 0))
+    return Txn(compare, (put,))
+
+
+def sent_txn(keys: Keys, key: str, revision: int, *, fence: int) -> Txn:
+    """Return the transaction that forgets an alert, as it was written at *revision*."""
+    compare = (CreateRevisionIs(keys.conductor, fence), ModRevisionIs(key, revision))
+    return Txn(compare, (Delete(key),))
+
+
+def _puts(keys: Keys, alerts: Iterable[Alert]) -> list[Put]:
+    return [Put(keys.alert(alert.id), encode(alert)) for alert in alerts]
 
 
 def release_txn(keys: Keys, service: Service, release: Release, *, by: Actor) -> Txn:

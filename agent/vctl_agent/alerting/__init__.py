@@ -1,0 +1,1 @@
+"""Alerts on their way out: which webhooks, what each of them is sent, and the sending."""

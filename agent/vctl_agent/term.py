@@ -1,0 +1,61 @@
+"""What a process does while elected: it conducts, sends alerts, and judges the routes.
+
+Only conducting may end the term. The rest waits, tries again and is never waited for.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from vctl_agent.admin import Metrics
+from vctl_agent.alerting.outbox import Outbox
+from vctl_agent.alerting.webhooks import Webhook
+from vctl_agent.conductor import Conductor
+from vctl_agent.convergence import Convergence
+from vctl_agent.crashpoints import Crashpoints
+from vctl_plans.keys import Keys
+from vctl_plans.store.port import Store
+
+
+class Office:
+    """Serves terms, one after the other; `serve` is what `election.stand` calls.
+
+    Args:
+        store: The store.
+        keys: The fleet's keys.
+        webhooks: Where alerts go.
+        metrics: What the process counts.
+        crashpoints: For tests.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        *,
+        webhooks: Sequence[Webhook],
+        metrics: Metrics,
+        crashpoints: Crashpoints,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._webhooks = webhooks
+        self._metrics = metrics
+        self._crashpoints = crashpoints
+
+    async def serve(self, fence: int) -> None:
+        """Serve one term, fenced by *fence*, until cancelled or until a watch ends for good."""
+        store, keys, metrics = self._store, self._keys, self._metrics
+        outbox = Outbox(store, keys, fence=fence, webhooks=self._webhooks, metrics=metrics)
+        convergence = Convergence(store, keys, fence=fence, metrics=metrics)
+        conductor = Conductor(
+            store, keys, fence=fence, crashpoints=self._crashpoints, on_look=convergence.look
+        )
+        metrics.is_conductor.set(1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(conductor.run())
+                group.create_task(outbox.run())
+                group.create_task(convergence.run())
+        finally:
+            metrics.is_conductor.set(0)
+            metrics.unconverged.clear()  # the next conductor's to say
