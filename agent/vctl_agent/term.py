@@ -1,4 +1,4 @@
-"""What a process does while elected: it conducts, sends alerts, and judges the routes.
+"""What a process does while elected: it conducts, sends alerts, judges routes and sums up.
 
 Only conducting may end the term. The rest waits, tries again and is never waited for.
 """
@@ -12,7 +12,9 @@ from vctl_agent.alerting.webhooks import Webhook
 from vctl_agent.conductor import Conductor
 from vctl_agent.convergence import Convergence
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.summaries import Summaries
 from vctl_plans.keys import Keys
+from vctl_plans.snapshot import Fleet
 from vctl_plans.store.port import Store
 
 
@@ -47,15 +49,20 @@ class Office:
         store, keys, metrics = self._store, self._keys, self._metrics
         outbox = Outbox(store, keys, fence=fence, webhooks=self._webhooks, metrics=metrics)
         convergence = Convergence(store, keys, fence=fence, metrics=metrics)
-        conductor = Conductor(
-            store, keys, fence=fence, crashpoints=self._crashpoints, on_look=convergence.look
-        )
+        summaries = Summaries(store, keys, fence=fence)
+
+        def look(fleet: Fleet) -> None:
+            convergence.look(fleet)
+            summaries.look(fleet)
+
+        conductor = Conductor(store, keys, fence=fence, crashpoints=self._crashpoints, on_look=look)
         metrics.is_conductor.set(1)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(conductor.run())
                 group.create_task(outbox.run())
                 group.create_task(convergence.run())
+                group.create_task(summaries.run())
         finally:
             metrics.is_conductor.set(0)
             metrics.unconverged.clear()  # the next conductor's to say

@@ -140,6 +140,11 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.root}groups/{digest}"
 
     @property
+    def summary(self) -> str:
+        """What `status` shows first of a large fleet, by the conductor."""
+        return f"{self.root}summary"
+
+    @property
     def alerts(self) -> str:
         """Prefix of the alerts that are not sent yet: written with a decision, deleted once sent.
 

@@ -4,7 +4,7 @@ Rule: nothing is shown as present that only a dead node's last word says. Such a
 and its last word stands beside that as its reason.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -75,7 +75,7 @@ NO_ENGINE = "no engine"
 HANDING_OVER = "handing over"  # ready, once the gateway confirms that it may serve it
 IDLE = "idle"  # nothing is wanted of it
 
-_WORST_FIRST = (
+WORST_FIRST = (
     NodePhase.QUARANTINED,
     NodePhase.FAILED,
     NodePhase.ABSENT,
@@ -92,11 +92,11 @@ _WORST_FIRST = (
 
 def status(fleet: Fleet, *, name: str) -> StatusView:
     """Return the view of *fleet*, which is called *name*; services and nodes by name."""
-    nodes = sorted(set(fleet.records) | set(fleet.reports))
+    nodes, needed = sorted(set(fleet.records) | set(fleet.reports)), needs(fleet)
     return StatusView(
         fleet=name,
         services=tuple(service_status(fleet.services[s], fleet) for s in sorted(fleet.services)),
-        nodes=tuple(node_status(node, fleet) for node in nodes),
+        nodes=tuple(node_status(node, fleet, needed) for node in nodes),
         problems=fleet.problems,
     )
 
@@ -145,15 +145,23 @@ def target_release(service: Service) -> int:
     return service.current_route.stable
 
 
-def node_status(node: str, fleet: Fleet) -> NodeStatus:
+Needs = Mapping[str, frozenset[int]]
+"""The releases of each service that every node should hold."""
+
+
+def needs(fleet: Fleet) -> Needs:
+    """Return what is wanted of every node; made once where many nodes are looked at."""
+    return {name: wanted(s.route, s.rollout) for name, s in fleet.services.items()}
+
+
+def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeStatus:
     """Return one node's line.
 
     Its phase is the worst of the releases that are wanted of it, unless there is no agent or no
     engine to hold any.
     """
     record, report = fleet.records.get(node), fleet.reports.get(node)
-    known = {} if report is None else _releases(report, fleet.services.values())
-    lines = tuple(known.values())
+    lines = () if report is None else _releases(report, needs(fleet) if needed is None else needed)
     worst = _worst(line for line in lines if line.is_wanted)
     reason = worst.reason if worst else ""
     if record is None:
@@ -179,15 +187,16 @@ def node_status(node: str, fleet: Fleet) -> NodeStatus:
     )
 
 
-def _releases(report: NodeReport, services: Iterable[Service]) -> dict[object, ReleaseStatus]:
+def _releases(report: NodeReport, needed: Needs) -> tuple[ReleaseStatus, ...]:
     """Return what the node says of each release, and *absent* for the wanted ones it leaves out."""
-    lines: dict[object, ReleaseStatus] = {}
-    for service in services:
-        held = {r.number: r for r in report.releases if r.service == service.name}
-        needed = wanted(service.route, service.rollout)
-        for number in sorted(set(held) | needed):
-            lines[service.name, number] = _release(service.name, number, held.get(number), needed)
-    return lines
+    held: dict[str, dict[int, ReleaseReport]] = {}
+    for said in report.releases:
+        held.setdefault(said.service, {})[said.number] = said
+    return tuple(
+        _release(service, number, held.get(service, {}).get(number), numbers)
+        for service, numbers in needed.items()
+        for number in sorted(numbers.union(held.get(service, {})))
+    )
 
 
 def _release(
@@ -202,8 +211,26 @@ def _release(
     )
 
 
+def service_phase(node: NodeStatus, service: str, fleet: Fleet) -> tuple[str, str]:
+    """Return the phase of a node as far as one service is concerned, and the reason.
+
+    Args:
+        node: The node's line, of all services.
+        service: The service.
+        fleet: What the line was made of.
+    """
+    if not node.is_present or node.phase in {STARTING, NO_ENGINE}:
+        return node.phase, node.reason
+    worst = _worst(r for r in node.releases if r.is_wanted and r.service == service)
+    if worst is None:
+        return IDLE, ""
+    if worst.phase == NodePhase.READY and not fleet.reports[node.node].gateway_ok:
+        return HANDING_OVER, worst.reason
+    return worst.phase, worst.reason
+
+
 def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
-    return min(lines, key=lambda line: _WORST_FIRST.index(NodePhase(line.phase)), default=None)
+    return min(lines, key=lambda line: WORST_FIRST.index(NodePhase(line.phase)), default=None)
 
 
 def _rot(report: NodeReport) -> str:

@@ -93,6 +93,11 @@ def sent_txn(keys: Keys, key: str, revision: int, *, fence: int) -> Txn:
     return Txn(compare, (Delete(key),))
 
 
+def summary_txn(keys: Keys, summary: bytes, *, fence: int) -> Txn:
+    """Return the transaction that replaces the fleet's summary."""
+    return Txn((CreateRevisionIs(keys.conductor, fence),), (Put(keys.summary, summary),))
+
+
 def _puts(keys: Keys, alerts: Iterable[Alert]) -> list[Put]:
     return [Put(keys.alert(alert.id), encode(alert)) for alert in alerts]
 
