@@ -1,8 +1,9 @@
 """`status --watch`: the whole fleet, drawn or written anew at every change."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from typing import Any
 
 import msgspec
 
@@ -13,21 +14,55 @@ from vctl_cli.merging import merged
 from vctl_cli.options import Output
 from vctl_cli.reading import fleet_of, fleet_prefixes
 from vctl_cli.render.document import line
+from vctl_cli.render.summary import summary_lines, summary_text
 from vctl_cli.render.table import status_lines, status_text
 from vctl_cli.session import Session
+from vctl_cli.summing import SummaryView, is_large, summary_view
+from vctl_plans.keys import Keys
 from vctl_plans.rollout import Rollout
-from vctl_plans.snapshot import Fleet
+from vctl_plans.snapshot import read_services
 from vctl_plans.status import StatusView
-from vctl_plans.store.port import Store
+from vctl_plans.store.port import KeyValue, Store
 
 LATE_S = 2.0
 """Without an answer for so long, it is said what is waited for."""
 
-Show = Callable[[StatusView], None]
+
+class Form(msgspec.Struct, frozen=True):
+    """What is watched, and how it is shown: every node, or a large fleet's summary."""
+
+    kind: str
+    prefixes: tuple[str, ...]  # the first is that of the services
+    view: Callable[[Sequence[Sequence[KeyValue]]], Any]  # of the entries under each prefix
+    text: Callable[[Any], str]
+    lines: Callable[[Any], list[str]]
 
 
-async def watch_fleet(session: Session, store: Store, service: str) -> ExitCode:
+Show = Callable[[Any], None]
+
+
+def _form(keys: Keys, service: str, *, is_summary: bool) -> Form:
+    if is_summary:
+
+        def summed(parts: Sequence[Sequence[KeyValue]]) -> SummaryView:
+            held = next((entry for entry in parts[1] if entry.key == keys.summary), None)
+            return summary_view(keys, parts[0], held, service=service)
+
+        prefixes = (keys.services, keys.summary)
+        return Form("summary", prefixes, summed, summary_text, summary_lines)
+
+    def whole(parts: Sequence[Sequence[KeyValue]]) -> StatusView:
+        return status_view(fleet_of(keys, parts), fleet=keys.fleet, service=service)
+
+    return Form("status", fleet_prefixes(keys), whole, status_text, status_lines)
+
+
+async def watch_fleet(
+    session: Session, store: Store, service: str, *, wants_summary: bool
+) -> ExitCode:
     """Show the fleet until Ctrl-C, `--timeout`, or the end of *service*'s rollout.
+
+    Whether it is shown whole or by its summary is chosen once, when it is first seen.
 
     Raises:
         PlanError: The service does not exist.
@@ -35,56 +70,67 @@ async def watch_fleet(session: Session, store: Store, service: str) -> ExitCode:
     """
     try:
         async with asyncio.timeout(session.target.timeout_s):
-            return await _shown_to_end(session, store, service)
+            return await _shown_to_end(session, store, service, wants_summary=wants_summary)
     except TimeoutError:
         return ExitCode.TIMED_OUT if service else ExitCode.DONE
 
 
-async def _shown_to_end(session: Session, store: Store, service: str) -> ExitCode:
+async def _shown_to_end(
+    session: Session, store: Store, service: str, *, wants_summary: bool
+) -> ExitCode:
     keys = session.target.keys
     where = ", ".join(session.target.settings.endpoints)
     loop = asyncio.get_running_loop()
     late = loop.call_later(
         LATE_S, session.screen.say, f"etcd does not answer yet: {where}; waiting for it"
     )
-    async with aclosing(merged(store, fleet_prefixes(keys))) as states:
-        with _view(session) as show:
+    form = _form(keys, service, is_summary=wants_summary or await _is_large(store, keys))
+    async with aclosing(merged(store, form.prefixes)) as states:
+        with _view(session, form) as show:
             async for parts in states:
                 late.cancel()
-                known = fleet_of(keys, [tuple(part.entries.values()) for part in parts])
-                view = status_view(known, fleet=keys.fleet, service=service)
+                entries = [tuple(part.entries.values()) for part in parts]
                 is_live = all(part.is_live for part in parts)
-                show(msgspec.structs.replace(view, is_live=is_live))
-                rollout = _rollout(known, service)
+                show(msgspec.structs.replace(form.view(entries), is_live=is_live))
+                rollout = _rollout(keys, entries[0], service)
                 if rollout and has_ended(rollout):
                     return exit_code(rollout, asked_back=rollout.strategy == "rollback")
     raise AssertionError  # the states have no end of their own
 
 
-def _rollout(known: Fleet, service: str) -> Rollout | None:
-    return known.services[service].rollout if service else None
+async def _is_large(store: Store, keys: Keys) -> bool:
+    """Look at the summary once etcd answers: a watch waits for it too."""
+    async with aclosing(store.watch(keys.summary)) as updates:  # type: ignore[type-var]
+        async for update in updates:
+            if update.is_live:
+                return is_large(update.entries.get(keys.summary))
+    raise AssertionError  # a watch has no end of its own
+
+
+def _rollout(keys: Keys, services: Sequence[KeyValue], service: str) -> Rollout | None:
+    return read_services(keys, services).services[service].rollout if service else None
 
 
 @contextmanager
-def _view(session: Session) -> Iterator[Show]:
+def _view(session: Session, form: Form) -> Iterator[Show]:
     screen = session.screen
     if session.output is not Output.TABLE:
-        yield lambda view: screen.data(line(view, kind="status"))
+        yield lambda view: screen.data(line(view, kind=form.kind))
     elif screen.is_terminal:
         from vctl_cli.render.live import Picture  # noqa: PLC0415  rich costs time
 
         with Picture(screen) as picture:
-            yield lambda view: picture.draw(status_text(view))
+            yield lambda view: picture.draw(form.text(view))
     else:
-        yield _line_writer(session)
+        yield _line_writer(session, form)
 
 
-def _line_writer(session: Session) -> Show:
+def _line_writer(session: Session, form: Form) -> Show:
     last: set[str] = set()
 
-    def show(view: StatusView) -> None:
+    def show(view: Any) -> None:
         nonlocal last
-        lines = status_lines(view)
+        lines = form.lines(view)
         for text in lines:
             if text not in last:
                 session.screen.data(f"{session.world.now():%H:%M:%S}  {text}")

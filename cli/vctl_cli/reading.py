@@ -4,8 +4,8 @@ The whole fleet is read over etcd's JSON gateway, which starts fast; where a clu
 that be, over gRPC. What is read for a decision comes from the store that will write it.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from vctl_plans.names import suggestion
 from vctl_plans.rollout import Progress
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.store.port import KeyValue, Listing, Store
+
+T = TypeVar("T")
 
 
 class Reader(Protocol):
@@ -88,32 +90,43 @@ async def unknown_service(store: Store, keys: Keys, name: str, *, can_make: bool
 
 def read_fleet(session: Session) -> Fleet:
     """Read all services, nodes and reports of the fleet."""
-    from vctl_plans.store.gateway import GatewayUnsuitable  # noqa: PLC0415  not all commands do
-
     keys = session.target.keys
-    reader = session.world.open_reader(session.target.settings)
-    try:
-        parts = [reader.list(prefix).entries for prefix in fleet_prefixes(keys)]
-    except GatewayUnsuitable:
-        return session.run(lambda store: read_fleet_from(store, keys))
-    finally:
-        reader.close()
-    return fleet_of(keys, parts)
+
+    def read(reader: Reader) -> Fleet:
+        return fleet_of(keys, [reader.list(prefix).entries for prefix in fleet_prefixes(keys)])
+
+    return read_fast(session, read, lambda store: read_fleet_from(store, keys))
 
 
 def read_progress(session: Session, service: str) -> Progress | None:
     """Read how long the phase of the service's rollout has lasted, as last checkpointed."""
+    keys = session.target.keys
+    return read_fast(
+        session,
+        lambda reader: _progress(reader.get(keys.progress(service))),
+        lambda store: read_progress_from(store, keys, service),
+    )
+
+
+def read_fast(
+    session: Session, read: Callable[[Reader], T], read_from: Callable[[Store], Awaitable[T]]
+) -> T:
+    """Read over etcd's JSON gateway; where a cluster does not let that be, over gRPC.
+
+    Args:
+        session: Says where.
+        read: Reads over the gateway.
+        read_from: Reads the same over a store.
+    """
     from vctl_plans.store.gateway import GatewayUnsuitable  # noqa: PLC0415  not all commands do
 
-    keys = session.target.keys
     reader = session.world.open_reader(session.target.settings)
     try:
-        found = reader.get(keys.progress(service))
+        return read(reader)
     except GatewayUnsuitable:
-        return session.run(lambda store: read_progress_from(store, keys, service))
+        return session.run(read_from)
     finally:
         reader.close()
-    return _progress(found)
 
 
 async def read_progress_from(store: Store, keys: Keys, service: str) -> Progress | None:

@@ -144,9 +144,7 @@ def many(count: int, services: int) -> Fleet:
     return REPLACE(made, records=records, problems=("p" * 200,) * 5000)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "services", "limit"), [(10_000, 1, 10_000), (20, 500, 800_000)]
-)
+@pytest.mark.parametrize(("nodes", "services", "limit"), [(10_000, 1, 10_000), (20, 500, 800_000)])
 def test_summary_is_small_however_large_the_fleet_and_whatever_ails_it(nodes, services, limit):
     """Far below what one request of etcd takes, 1.5 MiB."""
     found = summary(many(nodes, services))

@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.reading import read_fleet, service_of
+from vctl_cli.reading import read_fast, service_of
 from vctl_cli.render.document import show
+from vctl_cli.render.summary import summary_text
 from vctl_cli.render.table import status_text
-from vctl_cli.session import session_of
+from vctl_cli.session import Session, session_of
+from vctl_cli.summing import look, look_at, summary_view
 from vctl_plans.snapshot import Fleet
 from vctl_plans.status import StatusView
 from vctl_plans.status import status as fleet_status
@@ -21,21 +23,44 @@ def status(
         str, typer.Option("--service", "-s", metavar="NAME", help="Only this service.")
     ] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show every change.")] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Count the nodes, name only the worst.")
+    ] = False,
 ) -> ExitCode:
     """Show the fleet's services and nodes.
 
     READY counts the nodes that hold the release that matters now; ROUTE those whose gateway acts
     on the present route. --watch shows every change, until Ctrl-C or --timeout; with --service it
-    ends with the service's rollout, and the exit code says how.
+    ends with the service's rollout, and the exit code says how. Above 200 nodes, or with --summary,
+    nodes are counted by the conductor and only the worst are named.
     """
     session = session_of(ctx)
     if watch:
         from vctl_cli.fleetwatch import watch_fleet  # noqa: PLC0415  one look needs no gRPC
 
-        return session.run(lambda store: watch_fleet(session, store, service))
-    view = status_view(read_fleet(session), fleet=session.target.keys.fleet, service=service)
-    show(session, view, kind="status", table=lambda: status_text(view))
+        return session.run(lambda s: watch_fleet(session, s, service, wants_summary=summary))
+    show_once(session, service, wants_summary=summary)
     return ExitCode.DONE
+
+
+def show_once(session: Session, service: str, *, wants_summary: bool) -> None:
+    """Show the fleet, or one service on it, as it is now.
+
+    Raises:
+        PlanError: The service does not exist.
+    """
+    keys = session.target.keys
+    seen = read_fast(
+        session,
+        lambda reader: look(reader, keys, wants_summary=wants_summary),
+        lambda store: look_at(store, keys, wants_summary=wants_summary),
+    )
+    if seen.fleet is None:
+        summed = summary_view(keys, seen.services, seen.summary, service=service)
+        show(session, summed, kind="summary", table=lambda: summary_text(summed))
+        return
+    view = status_view(seen.fleet, fleet=keys.fleet, service=service)
+    show(session, view, kind="status", table=lambda: status_text(view))
 
 
 def status_view(known: Fleet, *, fleet: str, service: str = "") -> StatusView:

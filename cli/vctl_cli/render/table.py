@@ -5,6 +5,7 @@ wide as their widest cell.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.share import FULL_WEIGHT
@@ -28,19 +29,23 @@ def status_text(view: StatusView) -> str:
     """Return the fleet: its services, then its nodes."""
     parts = [services_table(view.services) if view.services else f"fleet {view.fleet}: no service"]
     parts.append(nodes_table(view.nodes) if view.nodes else "no node has ever reported")
-    parts += _warnings(view)
+    parts += warnings(view)
     return "\n\n".join(parts)
 
 
 def status_lines(view: StatusView) -> list[str]:
     """Return a line for each service and node that says all of it, for a log of changes."""
-    services = [
+    nodes = [f"{n.node}: {n.phase}{': ' + n.reason if n.reason else ''}" for n in view.nodes]
+    return [*services_lines(view.services), *nodes, *warnings(view)]
+
+
+def services_lines(services: Iterable[ServiceStatus]) -> list[str]:
+    """Return a line for each service that says all of it."""
+    return [
         f"{s.service}: release {s.release or 'none'}, {_phase(s) or 'no rollout'}, ready"
         f" {s.ready}/{s.nodes}, route {s.acting}/{s.nodes}{': ' + s.sentence if s.sentence else ''}"
-        for s in view.services
+        for s in services
     ]
-    nodes = [f"{n.node}: {n.phase}{': ' + n.reason if n.reason else ''}" for n in view.nodes]
-    return [*services, *nodes, *_warnings(view)]
 
 
 def services_table(services: Iterable[ServiceStatus]) -> str:
@@ -100,7 +105,21 @@ def nodes_table(nodes: Iterable[NodeStatus]) -> str:
     return table(("NODE", "PHASE", "ENGINE", "ROUTE", "REASON"), rows)
 
 
-def _warnings(view: StatusView) -> list[str]:
+class Told(Protocol):
+    """A view that may be less than the truth."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the store answers."""
+        ...
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Values that could not be read."""
+        ...
+
+
+def warnings(view: Told) -> list[str]:
     """Return what a reader must know of the view before believing it."""
     away = [] if view.is_live else ["etcd is away: the last known state"]
     return [*away, *(f"unreadable: {problem}" for problem in view.problems)]
