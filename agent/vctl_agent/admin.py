@@ -19,11 +19,34 @@ _CLOSE_S = 1.0
 """For answers under way when the agent ends."""
 
 
-class Metrics:
-    """What an agent counts; names begin with ``vctl_``."""
+class ConductorMetrics:
+    """What a candidate for conductor counts; names begin with ``vctl_``."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.is_conductor = Gauge(
+            "vctl_agent_is_conductor", "1 while elected conductor", registry=self.registry
+        )
+        self.alerts = Counter(
+            "vctl_alerts_total",
+            "What became of alerts, for each webhook: delivered, retried, refused, expired;"
+            " logged: no webhook wants it; unreadable",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.unconverged = Gauge(
+            "vctl_unconverged_nodes",
+            "Nodes present whose gateway does not act on the service's route; while conductor",
+            ["service"],
+            registry=self.registry,
+        )
+
+
+class Metrics(ConductorMetrics):
+    """What a node's agent counts as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._releases = Gauge(
             "vctl_agent_release_phase",
             "1 for the phase that a release is in on this node",
@@ -41,25 +64,9 @@ class Metrics:
             "1 while the gateway acts on what it was told last",
             registry=self.registry,
         )
-        self.is_conductor = Gauge(
-            "vctl_agent_is_conductor", "1 while elected conductor", registry=self.registry
-        )
         self.rotten = Gauge(
             "vctl_agent_rotten_artifacts",
             "Artifacts on this disk whose bytes are not those of their root any more",
-            registry=self.registry,
-        )
-        self.alerts = Counter(
-            "vctl_alerts_total",
-            "What became of alerts, for each webhook: delivered, retried, refused, expired;"
-            " logged: no webhook wants it; unreadable",
-            ["outcome"],
-            registry=self.registry,
-        )
-        self.unconverged = Gauge(
-            "vctl_unconverged_nodes",
-            "Nodes present whose gateway does not act on the service's route; while conductor",
-            ["service"],
             registry=self.registry,
         )
         self._shown: set[tuple[str, str, str]] = set()
@@ -80,7 +87,7 @@ class Metrics:
 async def serve(
     address: Address,
     *,
-    metrics: Metrics,
+    metrics: ConductorMetrics,
     problem: Callable[[], str],
     port_file: Path | None = None,
 ) -> web.AppRunner:

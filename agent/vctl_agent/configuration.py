@@ -100,6 +100,43 @@ def load(
     return values, store
 
 
+def is_on(
+    option: Option,
+    options: Sequence[Option],
+    *,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+) -> bool:
+    """Return whether a switch is on, before anything else is read; `load` tells what is wrong.
+
+    Args:
+        option: The switch, which decides with which table to `load`.
+        options: All that the file may set.
+        arguments: The arguments after the program's name.
+        environment: Its environment.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config")
+    parser.add_argument(f"--{option.flag}", nargs="?", const="on")
+    try:
+        flags, _ = parser.parse_known_args(list(arguments))
+        file = _file(flags.config, options, [])
+        texts = _texts(option, getattr(flags, option.field), environment, file)
+        return bool(option.read(texts[0])) if texts else False
+    except (ValueError, argparse.ArgumentError):
+        return False
+
+
+def senseless(option: Option, because: str) -> Option:
+    """Return the option as one that is refused where it is given: it makes no sense *because*."""
+
+    def refuse(text: str) -> None:
+        if text:
+            raise ValueError(f"makes no sense {because}")
+
+    return msgspec.structs.replace(option, default="", read=refuse)
+
+
 def _texts(
     option: Option, given: Any, environment: Mapping[str, str], file: Mapping[str, str]
 ) -> list[str] | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from vctl_agent.admin import Metrics
+from vctl_agent.admin import ConductorMetrics
 from vctl_plans.alert import Alert, late_route
 from vctl_plans.errors import Conflict, StoreError
 from vctl_plans.gate import acknowledgement
@@ -58,7 +58,7 @@ class Convergence:
         keys: Keys,
         *,
         fence: int,
-        metrics: Metrics,
+        metrics: ConductorMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store

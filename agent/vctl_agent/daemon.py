@@ -12,13 +12,15 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from vctl_agent import admin, election, log
 from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.candidate import Candidate
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.torch_client import TorchEngine
@@ -29,7 +31,12 @@ from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
-from vctl_agent.settings import Settings, read_settings
+from vctl_agent.settings import (
+    ConductorSettings,
+    Settings,
+    read_conductor_settings,
+    read_settings,
+)
 from vctl_agent.term import Office
 from vctl_agent.wishes import Wishes
 from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlError
@@ -235,13 +242,40 @@ def lock_state(state: Path) -> int:
     return fd
 
 
-async def _main(settings: Settings) -> None:
+async def _main(settings: Settings | ConductorSettings) -> None:
+    if isinstance(settings, ConductorSettings):
+        await _conduct_only(settings)
+    else:
+        await _serve_node(settings)
+
+
+async def _serve_node(settings: Settings) -> None:
     from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC loads here, after the lock
 
     lock = lock_state(settings.state)
     store = open_store(settings.store)
     engine = TorchEngine(settings.engine_url)
-    running = asyncio.ensure_future(Agent(settings, store, engine).run())
+    try:
+        await _until_told(Agent(settings, store, engine).run())
+    finally:
+        await engine.close()
+        await store.close()
+        os.close(lock)
+
+
+async def _conduct_only(settings: ConductorSettings) -> None:
+    from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC loads here
+
+    store = open_store(settings.store)
+    try:
+        await _until_told(Candidate(settings, store).run())
+    finally:
+        await store.close()
+
+
+async def _until_told(work: Coroutine[Any, Any, None]) -> None:
+    """Run *work* until it ends, or a signal ends it."""
+    running = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)
@@ -249,10 +283,6 @@ async def _main(settings: Settings) -> None:
         await running
     except asyncio.CancelledError:
         _log.info("stopped")
-    finally:
-        await engine.close()
-        await store.close()
-        os.close(lock)
 
 
 def causes(group: BaseExceptionGroup) -> list[str]:
@@ -264,10 +294,14 @@ def causes(group: BaseExceptionGroup) -> list[str]:
     ]
 
 
+def _settings(arguments: Sequence[str]) -> Settings | ConductorSettings:
+    return read_conductor_settings(arguments, os.environ) or read_settings(arguments, os.environ)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the agent's program; exit 0 when it was told to end, 1 when it could not go on."""
     try:
-        settings = read_settings(sys.argv[1:] if argv is None else argv, os.environ)
+        settings = _settings(sys.argv[1:] if argv is None else argv)
     except SettingsError as error:
         for problem in error.problems:
             sys.stderr.write(f"vctl-agent: {problem}\n")

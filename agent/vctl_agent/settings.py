@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,25 +38,76 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreSettings
 
 
+class ConductorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of an agent that only conducts."""
+
+    fleet: str
+    node: str  # its name in the election and in logs; no node is called so
+    admin: Address
+    admin_port_file: Path | None
+    lease_ttl: float  # seconds
+    webhooks: tuple[Webhook, ...]
+    prefix: str
+    log_level: str
+    crash_at: int
+    store: StoreSettings
+
+
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Return the settings of a command line and an environment.
 
     Raises:
         SettingsError: All problems, each naming its flag and its variable.
     """
-    values, store = read.load(
-        _OPTIONS,
+    values, store = _load(_OPTIONS, arguments, environment)
+    values.pop(_CONDUCTOR_ONLY.field)
+    return Settings(store=store, **values)
+
+
+def read_conductor_settings(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> ConductorSettings | None:
+    """Return the settings of an agent that only conducts; None: it is a node's.
+
+    Raises:
+        SettingsError: All problems; a setting of a node is one.
+    """
+    if not read.is_on(_CONDUCTOR_ONLY, _OPTIONS, arguments=arguments, environment=environment):
+        return None
+    own = ConductorSettings.__struct_fields__
+    options = [_of_a_conductor(option) for option in _OPTIONS]
+    values, store = _load(options, arguments, environment)
+    return ConductorSettings(store=store, **{n: values[n] for n in own if n in values})
+
+
+def _load(
+    options: Sequence[Option], arguments: Sequence[str], environment: Mapping[str, str]
+) -> tuple[dict[str, Any], StoreSettings]:
+    return read.load(
+        options,
         program="vctl-agent",
         about="Verify, load, probe and report on a node; conduct rollouts when elected.",
         arguments=arguments,
         environment=environment,
     )
-    return Settings(store=store, **values)
+
+
+def _of_a_conductor(option: Option) -> Option:
+    """Return the option as an agent that only conducts has it."""
+    known = {*ConductorSettings.__struct_fields__, _CONDUCTOR_ONLY.field}
+    if option.field in known:
+        return option
+    return read.senseless(option, "with --conductor-only: there is no node")
 
 
 def _host_name() -> str:
     return socket.gethostname().split(".")[0].lower()
 
+
+_CONDUCTOR_ONLY = Option(
+    "conductor-only", "VCTL_CONDUCTOR_ONLY", "off", read.switch,
+    "only stand for election and conduct: no node, no engine, no gateway, no state",
+)  # fmt: skip
 
 _OPTIONS = (
     Option("fleet", "VCTL_FLEET", None, read.name("fleet"), "the fleet"),
@@ -75,6 +127,7 @@ _OPTIONS = (
     Option("lease-ttl", "VCTL_LEASE_TTL", "15s", read.at_least_one_second,
            "time after which a silent node counts as gone"),
     Option("conduct", "VCTL_CONDUCT", "on", read.switch, "stand for election as conductor"),
+    _CONDUCTOR_ONLY,
     Option("webhooks", "VCTL_WEBHOOKS", "", read_webhooks,
            "file with the webhooks that alerts go to while conductor; none: alerts are logged"),
     Option("scrub-interval", "VCTL_SCRUB_INTERVAL", "6h", read.seconds,

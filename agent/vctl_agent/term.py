@@ -6,7 +6,7 @@ Only conducting may end the term. The rest waits, tries again and is never waite
 import asyncio
 from collections.abc import Sequence
 
-from vctl_agent.admin import Metrics
+from vctl_agent.admin import ConductorMetrics
 from vctl_agent.alerting.outbox import Outbox
 from vctl_agent.alerting.webhooks import Webhook
 from vctl_agent.conductor import Conductor
@@ -35,7 +35,7 @@ class Office:
         keys: Keys,
         *,
         webhooks: Sequence[Webhook],
-        metrics: Metrics,
+        metrics: ConductorMetrics,
         crashpoints: Crashpoints,
     ) -> None:
         self._store = store

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vctl_agent.settings import Settings, read_settings
+from vctl_agent.settings import Settings, read_conductor_settings, read_settings
 from vctl_plans.errors import SettingsError
 
 NEEDED = {"VCTL_FLEET": "dev", "VCTL_ENGINE_URL": "http://e"}
@@ -77,3 +77,69 @@ def test_file_that_is_no_mapping_is_a_problem(tmp_path: Path, content: str) -> N
 
     with pytest.raises(SettingsError, match="--config"):
         _read("--config", str(file))
+
+
+def test_agent_that_only_conducts_needs_no_node() -> None:
+    """The fleet is enough."""
+    found = read_conductor_settings(
+        ["--conductor-only", "--lease-ttl", "3s"], {"VCTL_FLEET": "dev"}
+    )
+
+    assert found is not None
+    assert ("dev", 3.0, ()) == (found.fleet, found.lease_ttl, found.webhooks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "file"),
+    [
+        (["--conductor-only"], {}, ""),
+        (["--conductor-only", "on"], {"VCTL_CONDUCTOR_ONLY": "off"}, ""),
+        ([], {"VCTL_CONDUCTOR_ONLY": "1"}, ""),
+        ([], {}, "conductor_only: on"),
+    ],
+)
+def test_agent_only_conducts_where_it_is_said(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], file: str
+) -> None:
+    """By flag, variable or file, the closest first."""
+    (tmp_path / "agent.yaml").write_text(file)
+    given = [*arguments, "--config", str(tmp_path / "agent.yaml"), "--fleet", "dev"]
+
+    assert read_conductor_settings(given, environment) is not None
+    assert read_conductor_settings([*given, "--conductor-only", "off"], environment) is None
+
+
+def test_settings_of_a_node_are_refused_by_name_where_there_is_none(tmp_path: Path) -> None:
+    """Also those of the environment and the file: whoever gave them expects something of them."""
+    file = tmp_path / "agent.yaml"
+    file.write_text("socket: /run/x.sock\nconductor_only: yes\n")
+    with pytest.raises(SettingsError) as caught:
+        read_conductor_settings(
+            ["--config", str(file), "--state", "/x", "--allowed-root", "/a", "--conduct", "on"],
+            {"VCTL_ENGINE_URL": "http://e", "VCTL_LEASE_TTL": "soon"},
+        )
+
+    said = caught.value.problems
+    for part in (
+        "--fleet (VCTL_FLEET): is required",
+        "--state (VCTL_STATE): makes no sense with --conductor-only",
+        "--socket (VCTL_SOCKET): makes no sense with --conductor-only",
+        "--engine-url (VCTL_ENGINE_URL): makes no sense with --conductor-only",
+        "--allowed-root (VCTL_ALLOWED_ROOT): makes no sense with --conductor-only",
+        "--conduct (VCTL_CONDUCT): makes no sense with --conductor-only",
+        "--lease-ttl (VCTL_LEASE_TTL)",
+    ):
+        assert sum(part in problem for problem in said) == 1, (part, said)
+    assert len(said) == 7
+
+
+def test_switch_that_is_no_word_is_told_with_the_rest() -> None:
+    """It is read twice, and told once."""
+    environment = NEEDED | {"VCTL_CONDUCTOR_ONLY": "perhaps"}
+    assert read_conductor_settings([], environment) is None
+    with pytest.raises(SettingsError) as caught:
+        read_settings([], environment)
+
+    assert ["--conductor-only (VCTL_CONDUCTOR_ONLY): 'perhaps' is neither on nor off"] == (
+        caught.value.problems
+    )

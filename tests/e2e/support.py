@@ -111,13 +111,19 @@ class Fleet:
 
 
 @contextmanager
-def a_fleet(folder: Path, *, nodes: int, engine_arguments: tuple[str, ...] = ()) -> Iterator[Fleet]:
+def a_fleet(
+    folder: Path,
+    *,
+    nodes: int,
+    engine_arguments: tuple[str, ...] = (),
+    agent_arguments: tuple[str, ...] = (),
+) -> Iterator[Fleet]:
     """Run a fleet that serves nothing yet; its sample adapters are made."""
     options = Options(
         nodes=nodes,
         lease_ttl_s=LEASE_TTL_S,
         engine_arguments=engine_arguments,
-        agent_arguments=("--log-level", "debug"),
+        agent_arguments=("--log-level", "debug", *agent_arguments),
     )
     with DevFleet(folder, options, env=os.environ) as dev:
         dev.begin()

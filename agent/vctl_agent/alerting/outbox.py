@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import httpx
 import structlog
 
-from vctl_agent.admin import Metrics
+from vctl_agent.admin import ConductorMetrics
 from vctl_agent.alerting.sending import Delivered, Refused, send
 from vctl_agent.alerting.webhooks import Webhook
 from vctl_plans.alert import Alert
@@ -61,7 +61,7 @@ class Outbox:
         *,
         fence: int,
         webhooks: Sequence[Webhook],
-        metrics: Metrics,
+        metrics: ConductorMetrics,
         clock: Callable[[], float] = time.monotonic,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:

@@ -1,0 +1,99 @@
+"""An agent that only conducts: it stands for election, and does what a conductor does.
+
+It has no node: it writes no record and no report, and touches no engine, gateway or disk. Large
+fleets run a few, so that no agent of a node needs write access to more than its own keys. Ended by
+SIGTERM it gives its office up, and another one has it at once.
+"""
+
+import asyncio
+import contextlib
+import uuid
+
+import structlog
+
+from vctl_agent import admin, election
+from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.settings import ConductorSettings
+from vctl_agent.term import Office
+from vctl_plans.errors import RestoredBackup, StoreError
+from vctl_plans.keys import Keys
+from vctl_plans.store.port import Store
+
+_RETRY_S = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Candidate:
+    """All parts of an agent that only conducts.
+
+    Args:
+        settings: Its settings.
+        store: The store, open.
+    """
+
+    def __init__(self, settings: ConductorSettings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
+        self._keys = Keys(settings.fleet, settings.prefix)
+        self._metrics = admin.ConductorMetrics()
+        self._problem = "the store has not answered yet"
+        self._office = Office(
+            store,
+            self._keys,
+            webhooks=settings.webhooks,
+            metrics=self._metrics,
+            crashpoints=Crashpoints(settings.crash_at),
+        )
+
+    def problem(self) -> str:
+        """Return why it could not conduct; nothing while it does, or waits for its turn."""
+        return self._problem
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        listener = await admin.serve(
+            self._settings.admin,
+            metrics=self._metrics,
+            problem=self.problem,
+            port_file=self._settings.admin_port_file,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_election())
+                group.create_task(self._stand())
+        finally:
+            await listener.cleanup()
+
+    async def _stand(self) -> None:
+        await election.stand(
+            self._store,
+            self._keys,
+            candidate=f"{self._settings.node} {uuid.uuid4().hex}",
+            ttl_s=self._settings.lease_ttl,
+            conduct=self._office.serve,
+        )
+
+    async def _follow_election(self) -> None:
+        """Say who conducts, and whether the store answers, for ever."""
+        while True:
+            try:
+                await self._follow()
+            except RestoredBackup as cause:
+                self._problem = cause.message
+                _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
+                await asyncio.Event().wait()
+            except StoreError as cause:
+                self._problem = cause.message
+                _log.error("the election cannot be followed", cause=cause.message)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _follow(self) -> None:
+        key = self._keys.conductor
+        async with contextlib.aclosing(self._store.watch(key)) as updates:  # type: ignore[type-var]
+            async for update in updates:
+                self._problem = "" if update.is_live else "the store does not answer"
+                if update.is_live and update.changed:
+                    held = update.entries.get(key)
+                    who = held.value.decode(errors="replace") if held else ""
+                    _log.info("conductor", who=who or "nobody")
