@@ -15,13 +15,13 @@ import msgspec
 import structlog
 
 from vctl_agent.admin import ConductorMetrics
+from vctl_agent.alerting.telling import tell
 from vctl_plans.alert import Alert, late_route
-from vctl_plans.errors import Conflict, StoreError
+from vctl_plans.errors import StoreError
 from vctl_plans.gate import acknowledgement
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
 from vctl_plans.snapshot import Fleet, Service
-from vctl_plans.store.commit import alert_txn
 from vctl_plans.store.port import Store
 
 _EVERY_S = 1.0
@@ -80,8 +80,7 @@ class Convergence:
         while True:
             await self._looked.wait()
             self._looked.clear()
-            for alert in self.judge(self._fleet or Fleet()):
-                await self._put(alert)
+            await self._tell(self.judge(self._fleet or Fleet()))
             await asyncio.sleep(_EVERY_S)
 
     def judge(self, fleet: Fleet) -> list[Alert]:
@@ -113,19 +112,13 @@ class Convergence:
         route.is_told = alert is not None
         return alert
 
-    async def _put(self, alert: Alert) -> None:
-        """Write one alert, unless it waits to be sent already; a store that is away is waited for.
-
-        An unknown outcome is tried again: what was written then conflicts.
-        """
-        txn = alert_txn(self._keys, alert, fence=self._fence)
+    async def _tell(self, alerts: list[Alert]) -> None:
+        """Put the alerts into the store; where it is away, again until it has them."""
         while True:
             try:
-                await self._store.commit(txn)
-            except Conflict:
-                return
+                await tell(self._store, self._keys, alerts, fence=self._fence)
             except StoreError as cause:
-                _log.warning("alert not written yet", alert=alert.id, cause=cause.message)
+                _log.warning("alerts not written yet", cause=cause.message)
                 await asyncio.sleep(_RETRY_S)
             else:
                 return

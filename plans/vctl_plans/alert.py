@@ -6,7 +6,7 @@ deciding and sending loses none; it is sent at least once, and its id tells repe
 
 `decided` judges a decision. What is to be told without a change of phase, as drift, is made with
 `raised` and goes along: in `operate.Continue.alerts` with the turn that it belongs to, or by itself
-through `store.commit.alert_txn`.
+through `alerting.telling.tell` of the agent. Whoever raises it does so once for each id.
 """
 
 from enum import StrEnum
@@ -44,7 +44,8 @@ class Alert(Value, frozen=True, kw_only=True):
     reason: str = ""
 
 
-_ASKED = {Cause.ASKED, Cause.ABORTED}
+_ASKED = {Cause.ASKED, Cause.ABORTED, Cause.OVERRIDE}
+"""An operator's word; every other cause is told, also one that is not known yet."""
 
 
 def decided(before: Rollout, after: Rollout, *, by_operator: bool) -> tuple[Alert, ...]:

@@ -11,6 +11,7 @@ from vctl_agent.admin import Metrics
 from vctl_agent.convergence import Convergence
 from vctl_plans.alert import LATE_S, Alert
 from vctl_plans.codec import decode
+from vctl_plans.errors import StoreUnavailable
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.snapshot import Fleet
@@ -163,3 +164,24 @@ async def test_conductor_whose_term_ended_writes_no_alert(store: MemoryStore):
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert [] == await alerts_of(store)
+
+
+async def test_store_that_is_away_gets_the_alert_when_it_is_back(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("vctl_agent.convergence._RETRY_S", 0.01)
+    fence = await store.commit(Txn((), (Put(KEYS.conductor, b"c"),)))
+    mine = store.peer()
+    mine.fail_next(StoreUnavailable("away"))
+    mine.lose_reply()
+    watch = Watch(mine, fence)
+    watch.told(fleet("b"))
+    watch.now += LATE_S
+    watch.convergence.look(fleet("b"))
+    task = asyncio.create_task(watch.convergence.run())
+    async with asyncio.timeout(5):
+        while not await alerts_of(store):
+            await asyncio.sleep(0.005)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert ["support-route-7"] == [alert.id for alert in await alerts_of(store)]

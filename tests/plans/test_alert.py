@@ -35,6 +35,7 @@ GUARDRAIL = Cause.GUARDRAIL
         (P.PREPARING, P.ROLLING_BACK, {"cause": Cause.ASKED}, None),
         (P.ROLLING_BACK, P.ROLLED_BACK, {"cause": Cause.ASKED}, None),
         (P.ROLLING_BACK, P.ROLLED_BACK, {"cause": Cause.ABORTED}, None),
+        (P.ROLLING_BACK, P.ROLLED_BACK, {"cause": Cause.OVERRIDE}, None),
         (P.ROLLING_BACK, P.ROLLED_BACK, {"cause": Cause.ABORTED, "unconfirmed": ("c",)}, P1),
         (P.ROLLING_BACK, P.PAUSED, {"cause": Cause.ASKED, "has_moved": True}, P0),
     ],
