@@ -47,7 +47,14 @@ class Office:
     async def serve(self, fence: int) -> None:
         """Serve one term, fenced by *fence*, until cancelled or until a watch ends for good."""
         store, keys, metrics = self._store, self._keys, self._metrics
-        outbox = Outbox(store, keys, fence=fence, webhooks=self._webhooks, metrics=metrics)
+        outbox = Outbox(
+            store,
+            keys,
+            fence=fence,
+            webhooks=self._webhooks,
+            metrics=metrics,
+            crashpoints=self._crashpoints,
+        )
         convergence = Convergence(store, keys, fence=fence, metrics=metrics)
         summaries = Summaries(store, keys, fence=fence)
 

@@ -13,6 +13,7 @@ from vctl_agent.admin import Metrics
 from vctl_agent.alerting import outbox as outbox_module
 from vctl_agent.alerting.outbox import Outbox
 from vctl_agent.alerting.webhooks import Webhook
+from vctl_agent.crashpoints import Crashpoints
 from vctl_plans.alert import Alert, Severity
 from vctl_plans.errors import Rejected
 from vctl_plans.keys import Keys
@@ -64,7 +65,14 @@ async def running(
 ) -> AsyncIterator[Metrics]:
     metrics = Metrics()
     made = Outbox(
-        store, KEYS, fence=fence, webhooks=webhooks, metrics=metrics, first_pause_s=0.01, **more
+        store,
+        KEYS,
+        fence=fence,
+        webhooks=webhooks,
+        metrics=metrics,
+        crashpoints=Crashpoints(),
+        first_pause_s=0.01,
+        **more,
     )
     task = asyncio.create_task(made.run())
     try:

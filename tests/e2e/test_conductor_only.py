@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.support import LEASE_TTL_S, Fleet, a_fleet
+from vctl_agent.crashpoints import VARIABLE
 from vctl_cli.dev.layout import clean
 from vctl_cli.dev.program import Program
 from vctl_cli.programs import command_of
@@ -29,11 +30,12 @@ NAMES = ("c1", "c2")
 
 
 class Hook(ThreadingHTTPServer):
-    """A webhook that keeps what it got; its first answer is that it is busy."""
+    """A webhook that keeps what it got; it is busy for as many posts as it is told."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.got: list[dict[str, object]] = []
+        self.busy = 0
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -42,7 +44,8 @@ class _Answer(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.got.append(json.loads(body))
-        self.send_response(503 if len(self.server.got) == 1 else 200)
+        self.send_response(503 if self.server.busy else 200)
+        self.server.busy = max(0, self.server.busy - 1)
         self.send_header("content-length", "0")
         self.end_headers()
 
@@ -148,11 +151,9 @@ def test_summary_is_kept_and_shown(fleet: Fleet) -> None:
     fleet.until(is_current)
 
 
-def test_rollout_that_fails_is_told_to_the_webhook_though_it_is_busy_first(
-    fleet: Fleet, hook: Hook, conductors: dict[str, Program]
-) -> None:
-    """The same id twice, and nothing left to send; the address stands in no log."""
-    victim = fleet.folder / "models" / "adapters" / "rotten"
+def _fail(fleet: Fleet) -> str:
+    """Roll out a release whose bytes are not those of its root; return its alert's id."""
+    victim = fleet.folder / "models" / "adapters" / f"rotten{len(fleet.service().releases)}"
     victim.mkdir()
     for file in fleet.adapter("v3").iterdir():
         (victim / file.name).write_bytes(file.read_bytes())
@@ -160,19 +161,52 @@ def test_rollout_that_fails_is_told_to_the_webhook_though_it_is_busy_first(
     weights = victim / "adapter_model.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    number = str(max(fleet.service().releases))
 
-    said = fleet.vctl("rollout", "start", "--release", number)
+    said = fleet.vctl("rollout", "start", "--release", str(max(fleet.service().releases)))
 
     assert 1 == said.code, said
-    fleet.until(lambda: len(hook.got) >= 2)
     rollout = fleet.rollout()
-    assert {f"{rollout.id}-{rollout.seq}"} == {alert["id"] for alert in hook.got}
-    assert ("vctl.alert", "P1", rollout.sentence, "dev") == tuple(
-        hook.got[0][name] for name in ("kind", "severity", "sentence", "fleet")
+    return f"{rollout.id}-{rollout.seq}"
+
+
+def _until_forgotten(fleet: Fleet, alert: str) -> None:
+    key = Keys(fleet.dev.options.fleet).alert(alert)
+    fleet.until(lambda: not _read(fleet, key))
+
+
+def test_rollout_that_fails_is_told_to_the_webhook_though_it_is_busy_first(
+    fleet: Fleet, hook: Hook, conductors: dict[str, Program]
+) -> None:
+    """The same id twice, and nothing left to send; the address stands in no log."""
+    hook.busy = 1
+    alert = _fail(fleet)
+
+    _until_forgotten(fleet, alert)
+    first, second = (said for said in hook.got if said["id"] == alert)
+    assert first == second
+    assert ("vctl.alert", "P1", fleet.rollout().sentence, "dev") == tuple(
+        first[name] for name in ("kind", "severity", "sentence", "fleet")
     )
-    alert = Keys(fleet.dev.options.fleet).alert(f"{rollout.id}-{rollout.seq}")
-    fleet.until(lambda: not _read(fleet, alert))
     logs = "".join(program.log.read_text() for program in conductors.values())
     assert "alert delivered" in logs
     assert "secret-path" not in logs
+
+
+@pytest.mark.parametrize(("effect", "expected"), [(1, 1), (2, 2), (3, 1)])
+def test_alert_is_told_at_least_once_though_its_conductor_dies(
+    fleet: Fleet, hook: Hook, conductors: dict[str, Program], effect: int, expected: int
+) -> None:
+    """Right after it (1) decided, (2) delivered, (3) forgot: only the second tells it again."""
+    for program in conductors.values():
+        program.kill()
+    doomed, heir = (conductors[name] for name in NAMES)
+    doomed.start(more_env={VARIABLE: str(effect)})
+    fleet.until(lambda: _elected(fleet) == NAMES[0])
+
+    alert = _fail(fleet)
+    fleet.until(lambda: not doomed.is_running)
+    heir.start()
+    fleet.until(lambda: _elected(fleet) == NAMES[1])
+    _until_forgotten(fleet, alert)
+
+    assert [alert] * expected == [said["id"] for said in hook.got if said["id"] == alert]

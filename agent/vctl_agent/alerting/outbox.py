@@ -20,6 +20,7 @@ import structlog
 from vctl_agent.admin import ConductorMetrics
 from vctl_agent.alerting.sending import Delivered, Refused, send
 from vctl_agent.alerting.webhooks import Webhook
+from vctl_agent.crashpoints import Crashpoints
 from vctl_plans.alert import Alert
 from vctl_plans.codec import decode
 from vctl_plans.errors import Conflict, StoreError, VctlError
@@ -50,6 +51,7 @@ class Outbox:
         fence: create_revision of the election key that this term holds.
         webhooks: Where alerts go.
         metrics: Counts what becomes of them.
+        crashpoints: For tests.
         clock: Monotonic seconds.
         first_pause_s: Before the second try; it doubles with each.
     """
@@ -62,6 +64,7 @@ class Outbox:
         fence: int,
         webhooks: Sequence[Webhook],
         metrics: ConductorMetrics,
+        crashpoints: Crashpoints,
         clock: Callable[[], float] = time.monotonic,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
@@ -70,6 +73,7 @@ class Outbox:
         self._fence = fence
         self._webhooks = tuple(webhooks)
         self._metrics = metrics
+        self._crashpoints = crashpoints
         self._clock = clock
         self._first_pause_s = first_pause_s
         self._taken: dict[str, int] = {}  # key -> create_revision of what is being sent, or was
@@ -129,6 +133,7 @@ class Outbox:
             if isinstance(said, Delivered):
                 self._metrics.alerts.labels("delivered").inc()
                 log.info("alert delivered")
+                self._crashpoints.passed("alert delivered")
                 return
             if isinstance(said, Refused):
                 self._metrics.alerts.labels("refused").inc()
@@ -159,6 +164,7 @@ class Outbox:
                 _log.info("sent alert not deleted yet", cause=cause.message)
                 await asyncio.sleep(_STORE_PAUSE_S)
             else:
+                self._crashpoints.passed("alert forgotten")
                 return
 
 
