@@ -138,8 +138,8 @@ def late_route(
         service=service,
         severity=Severity.P1,
         title=f"{service}: not converged",
-        sentence=f"{LATE_S:g} s after route {revision} was written, {len(missing)} of the nodes"
-        f" do not act on it: {listed(missing)}",
+        sentence=f"{LATE_S:g} s after route {revision} was written, these nodes do not act on it:"
+        f" {listed(missing)}",
     )
 
 

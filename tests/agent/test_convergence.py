@@ -64,7 +64,7 @@ def test_node_that_does_not_act_on_the_route_is_told_of_once_after_its_time():
     watch = Watch()
     assert [] == watch.told(fleet("b"))
     assert [] == watch.told(fleet("b"), after_s=LATE_S - 1)
-    assert ["30 s after route 7 was written, 1 of the nodes do not act on it: b"] == watch.told(
+    assert ["30 s after route 7 was written, these nodes do not act on it: b"] == watch.told(
         fleet("b"), after_s=1
     )
     assert [] == watch.told(fleet("b"), after_s=LATE_S)

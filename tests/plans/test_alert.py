@@ -134,6 +134,6 @@ def test_late_route_names_the_nodes_and_is_the_same_whoever_tells_it():
     assert found is not None
     assert found == late_route(SERVICE, 9, seen_s=31, missing=nodes)
     assert (
-        "30 s after route 9 was written, 30 of the nodes do not act on it:"
+        "30 s after route 9 was written, these nodes do not act on it:"
         f" {', '.join(nodes[:20])} and 10 more"
     ) == found.sentence
