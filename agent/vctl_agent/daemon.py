@@ -31,6 +31,7 @@ from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
+from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.settings import (
     ConductorSettings,
     Settings,
@@ -86,7 +87,17 @@ class Agent:
         )
         self._engine_watch = watch
         self._inspector = Inspector(artifacts, self._known_releases, self._wake)
-        self._link = GatewayLink(str(settings.socket), self._wake)
+        self._statistics = StatisticsWriter(
+            store,
+            self._keys,
+            node=settings.node,
+            boot_id=self._boot_id,
+            is_registered=lambda: self._presence.is_registered,
+            crashpoints=self._crashpoints,
+        )
+        self._link = GatewayLink(
+            str(settings.socket), self._wake, on_statistics=self._statistics.take
+        )
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
@@ -166,6 +177,7 @@ class Agent:
                 group.create_task(self._reconciler.run(self._link))
                 group.create_task(self._presence.keep_record())
                 group.create_task(self._presence.write_reports())
+                group.create_task(self._statistics.run())
                 group.create_task(self._follow_requests())
                 group.create_task(self._inspector.answer())
                 if self._settings.scrub_interval:
@@ -197,7 +209,9 @@ class Agent:
                     self._store_problem = "the store does not answer"
                     continue
                 self._store_problem = ""
-                self._reconciler.want(self._wishes.read(update.entries))
+                fleet = self._wishes.read(update.entries)
+                self._reconciler.want(fleet)
+                self._statistics.watch(fleet)
                 for problem in self._wishes.new_problems:
                     _log.error("unreadable", problem=problem)
 

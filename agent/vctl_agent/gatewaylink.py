@@ -15,6 +15,7 @@ from vctl_agent.local import (
     MAX_LINE_BYTES,
     AgentState,
     GatewayState,
+    GatewayStatistics,
     from_line,
     to_line,
 )
@@ -31,11 +32,19 @@ class GatewayLink:
     Args:
         socket: Path of the gateway's socket.
         wake: Called whenever what the gateway says has changed.
+        on_statistics: Gets what the gateway counts, which wakes nobody.
     """
 
-    def __init__(self, socket: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        socket: str,
+        wake: Callable[[], None],
+        *,
+        on_statistics: Callable[[GatewayStatistics], None] = lambda _: None,
+    ) -> None:
         self._socket = socket
         self._wake = wake
+        self._on_statistics = on_statistics
         self._told: AgentState | None = None
         self._to_tell = asyncio.Event()
         self.heard: GatewayState | None = None  # None while the gateway is away
@@ -82,6 +91,8 @@ class GatewayLink:
                 if isinstance(message, GatewayState) and message != self.heard:
                     self.heard = message
                     self._wake()
+                if isinstance(message, GatewayStatistics):
+                    self._on_statistics(message)
         finally:
             writer.close()
             telling.cancel()

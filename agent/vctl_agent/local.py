@@ -7,6 +7,8 @@ or a repeated line changes nothing. Nothing here is ever a request that waits fo
 
 import msgspec
 
+from vctl_plans.statistics import Snapshot
+
 MAX_LINE_BYTES = 4 * 1024 * 1024
 
 HEARTBEAT_S = 1.0
@@ -28,6 +30,8 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     boot_id: str
     engine_url: str
     ready: tuple[ReadyRelease, ...] = ()
+    watched: tuple[str, ...] = ()  # services whose statistics the gateway is to tell
+    report_interval_s: float = 2.0  # how often, while there are any
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,14 @@ class GatewayState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     accepted: tuple[ReadyRelease, ...] = ()  # the agent's last word, as acted on
 
 
-Message = AgentState | GatewayState
+class GatewayStatistics(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="counts"):
+    """What the gateway counted of the watched services; sent only while there are any."""
+
+    boot_id: str
+    snapshots: tuple[Snapshot, ...] = ()
+
+
+Message = AgentState | GatewayState | GatewayStatistics
 
 
 def to_line(message: Message) -> bytes:

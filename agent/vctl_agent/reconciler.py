@@ -20,6 +20,7 @@ from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.local import AgentState, GatewayState, ReadyRelease
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Key, Occasion, Tries
+from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.errors import VctlError
 from vctl_plans.inspection import Checks
 from vctl_plans.node import NodeReport, ReleaseReport
@@ -30,6 +31,8 @@ from vctl_plans.rollout import wanted
 from vctl_plans.snapshot import Fleet, Service
 
 _LONGEST_SLEEP_S = 5.0
+_MEMORY_STEP = 0.02
+"""Of the engine's memory: a smaller change is not reported."""
 
 _log = structlog.get_logger(__name__)
 
@@ -81,6 +84,7 @@ class Reconciler:
         self._tries = Tries(clock)
         self._drain_began: dict[Key, float] = {}
         self._report: NodeReport | None = None
+        self._free_memory: float | None = None  # as last reported
         self.unserved = ""  # what of the traffic cannot be served here, and why
 
     def wake(self) -> None:
@@ -233,7 +237,7 @@ class Reconciler:
             self.wake()
 
     def _agent_state(self, verdicts: list[tuple[Service, Release, Verdict]]) -> AgentState:
-        engine = self._engine.latest
+        engine, fleet = self._engine.latest, self._fleet or Fleet()
         ready = tuple(
             ReadyRelease(
                 service=service.name,
@@ -244,7 +248,13 @@ class Reconciler:
             for service, release, verdict in verdicts
             if verdict.phase is NodePhase.READY
         )
-        return AgentState(boot_id=self._boot_id, engine_url=self._engine_url, ready=ready)
+        return AgentState(
+            boot_id=self._boot_id,
+            engine_url=self._engine_url,
+            ready=ready,
+            watched=watched(fleet),
+            report_interval_s=report_interval_s(fleet),
+        )
 
     def _make_report(
         self,
@@ -271,11 +281,19 @@ class Reconciler:
             ),
             routes=link.heard.routes if link.heard else {},
             gateway_ok=link.is_current,
+            free_memory=self._free(engine),
             checks=self._checks(),
         )
         if report != self._report:
             self._report = report
             self._on_report(report)
+
+    def _free(self, engine: Description | None) -> float | None:
+        """Return the free share of memory; a small change is no news, and would be a write."""
+        now, before = engine.free_memory if engine else None, self._free_memory
+        if now is None or before is None or abs(now - before) >= _MEMORY_STEP:
+            self._free_memory = now
+        return self._free_memory
 
 
 def _attempt(service: Service) -> str:

@@ -17,12 +17,20 @@ from vctl_agent.configuration import Address
 from vctl_agent.gateway.program import Addresses, Gateway
 from vctl_agent.gateway.settings import Settings
 from vctl_agent.gateway.watch import Source
-from vctl_agent.local import AgentState, GatewayState, ReadyRelease, from_line, to_line
+from vctl_agent.local import (
+    AgentState,
+    GatewayState,
+    GatewayStatistics,
+    ReadyRelease,
+    from_line,
+    to_line,
+)
 from vctl_plans.codec import encode
 from vctl_plans.keys import Keys
 from vctl_plans.phase import Component
 from vctl_plans.release import Artifact, Release, release_digest
 from vctl_plans.route import Route
+from vctl_plans.statistics import Statistics
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.memory import MemoryStore
 from vctl_plans.store.port import Put, Store, Txn
@@ -59,12 +67,14 @@ def nobody_url() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def ready(*releases: Release, engine_url: str = "http://nowhere.invalid") -> AgentState:
+def ready(
+    *releases: Release, engine_url: str = "http://nowhere.invalid", **more: Any
+) -> AgentState:
     listed = tuple(
         ReadyRelease(service=r.service, number=r.number, digest=r.digest, model=r.engine_name)
         for r in releases
     )
-    return AgentState(boot_id="agent-boot", engine_url=engine_url, ready=listed)
+    return AgentState(boot_id="agent-boot", engine_url=engine_url, ready=listed, **more)
 
 
 async def publish(store: Store, route: Route | None, *releases: Release) -> int:
@@ -159,6 +169,7 @@ class StubAgent:
         self._reader: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self.heard: list[GatewayState] = []
+        self.counted: list[GatewayStatistics] = []
 
     @property
     def last(self) -> GatewayState:
@@ -187,6 +198,9 @@ class StubAgent:
     async def _hear(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             message = from_line(line)
+            if isinstance(message, GatewayStatistics):
+                self.counted.append(message)
+                continue
             assert isinstance(message, GatewayState)
             self.heard.append(message)
 
@@ -210,6 +224,20 @@ class Bench:
         wanted = {r.number for r in releases}
         live = self.gateway.live
         await eventually(lambda: {r.number for r in agent_ready(live.acted.agent)} == wanted)
+
+    async def watch(self, *services: str, interval_s: float = 0.02, **more: Any) -> None:
+        """Have the agent say that exactly *services* are watched, both releases ready."""
+        given = {"engine_url": self.engine.url} | more
+        said = ready(
+            a_release(1), a_release(2), watched=services, report_interval_s=interval_s, **given
+        )
+        await self.agent.say(said)
+        await eventually(lambda: self.gateway.live.acted.agent == said)
+
+    def counted(self, number: int = 1) -> Statistics:
+        """Return all that the gateway counted of a release."""
+        found = self.gateway.counting.snapshots()
+        return Statistics.merge(each.statistics for each in found if each.number == number)
 
     async def route(self, route: Route, *releases: Release) -> int:
         """Write a route, and wait until requests are decided by it."""

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gateway.support import (
     Answer,
@@ -24,6 +25,7 @@ from tests.gateway.support import (
 )
 from vctl_agent.gateway import program
 from vctl_agent.gateway.proxy import Proxy
+from vctl_plans.statistics import ErrorClass
 
 
 @types.coroutine
@@ -104,6 +106,17 @@ async def in_pieces() -> AsyncIterator[bytes]:
         await asyncio.sleep(0.002)
 
 
+async def _chosen(gateway: Bench) -> float:
+    """Return how many requests have ended that a release was chosen for."""
+    families = text_string_to_metric_families(await gateway.metrics())
+    return sum(
+        sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "vctl_gateway_requests_total" and sample.labels["release"] != "0"
+    )
+
+
 async def attempt(gateway: Bench) -> None:
     url = f"{gateway.url}/v1/completions"
     with contextlib.suppress(aiohttp.ClientError):
@@ -121,6 +134,7 @@ async def test_count_returns_to_zero_wherever_a_request_is_cancelled(
             gateway.gateway.live.accept(ready(a_release(1), engine_url=nobody_url()))
         else:
             gateway.engine.answer = KINDS[kind]
+        await gateway.watch("support", engine_url=gateway.gateway.live.engine_url)
         cuts = 0
         for step in range(1, 200):
             CuttingProxy.step = step
@@ -131,6 +145,8 @@ async def test_count_returns_to_zero_wherever_a_request_is_cancelled(
                 break
             cuts += 1
         assert cuts >= 4
+        assert await _chosen(gateway) == gateway.counted().requests
+        assert 0 < gateway.counted().error_count(ErrorClass.CANCELLED) < cuts
         CuttingProxy.step = 0
         gateway.engine.answer = answer_plainly
         gateway.gateway.live.accept(ready(a_release(1), engine_url=gateway.engine.url))

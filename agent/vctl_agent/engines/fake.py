@@ -13,6 +13,7 @@ class FakeEngine:
         self.adapters: dict[str, str] = {}
         self.calls: list[tuple[str, str]] = []
         self.failures: dict[str, EngineError] = {}  # by method
+        self.free_memory: float | None = None
         self.is_away = False
         self.lies = False  # says yes and does nothing
 
@@ -32,6 +33,7 @@ class FakeEngine:
             base="base",
             max_adapters=self.max_adapters,
             adapters=held,
+            free_memory=self.free_memory,
         )
 
     async def load(self, name: str, path: str) -> None:

@@ -25,6 +25,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     base: str  # the base model's name
     max_adapters: int
     adapters: tuple[Resident, ...] = ()
+    free_memory: float | None = None  # share of the memory that it loads into; None: not told
 
     def has(self, name: str, path: str) -> bool:
         """Whether *name* is listed and was loaded from *path*."""

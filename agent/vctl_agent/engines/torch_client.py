@@ -36,6 +36,7 @@ class _Engine(msgspec.Struct):
     base: _Base
     max_loras: int
     adapters: tuple[Resident, ...]
+    free_memory: float | None = None
 
 
 class _Logprobs(msgspec.Struct):
@@ -86,6 +87,7 @@ class TorchEngine:
             base=engine.base.name,
             max_adapters=engine.max_loras,
             adapters=engine.adapters,
+            free_memory=engine.free_memory,
         )
 
     async def load(self, name: str, path: str) -> None:

@@ -7,8 +7,10 @@ it is sent: an agent that reads slowly misses states, and costs no memory.
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from vctl_agent.local import (
     MAX_LINE_BYTES,
     AgentState,
     GatewayState,
+    GatewayStatistics,
     from_line,
     to_line,
 )
@@ -75,13 +78,22 @@ class AgentLink:
     Args:
         state: Returns the gateway's whole state now.
         accept: Takes the agent's word.
+        statistics: Returns what is counted now.
+        interval_s: Returns how often that is sent; 0: not at all.
     """
 
     def __init__(
-        self, state: Callable[[], GatewayState], accept: Callable[[AgentState], None]
+        self,
+        state: Callable[[], GatewayState],
+        accept: Callable[[AgentState], None],
+        *,
+        statistics: Callable[[], GatewayStatistics] | None = None,
+        interval_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._state = state
         self._accept = accept
+        self._statistics = statistics
+        self._interval_s = interval_s
         self._bells: set[asyncio.Event] = set()  # one for each connection
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,15 +154,23 @@ class AgentLink:
                 self._accept(message)
 
     async def _send(self, writer: asyncio.StreamWriter, bell: asyncio.Event) -> None:
-        """Send the state now, after each ring, and as a heartbeat, until the agent is gone."""
+        """Send the state now, after each ring, and as a heartbeat, until the agent is gone.
+
+        What is counted goes along whenever its interval has passed.
+        """
+        counted_at = -math.inf
         with contextlib.suppress(OSError, TimeoutError):
             while True:
                 bell.clear()
                 writer.write(to_line(self._state()))
+                interval_s = self._interval_s()
+                if self._statistics and interval_s and time.monotonic() - counted_at >= interval_s:
+                    counted_at = time.monotonic()
+                    writer.write(to_line(self._statistics()))
                 async with asyncio.timeout(_SEND_TIMEOUT_S):
                     await writer.drain()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(HEARTBEAT_S):
+                    async with asyncio.timeout(min(HEARTBEAT_S, interval_s or HEARTBEAT_S)):
                         await bell.wait()
                 await asyncio.sleep(COALESCE_S)
         writer.transport.abort()

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
+from vctl_plans.statistics import ErrorClass, Sample
 
 # From a cached embedding to a long stream.
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -35,8 +36,23 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
+        self._errors = Counter(
+            "vctl_gateway_errors_total",
+            "Requests that failed after a release was chosen, by how they failed.",
+            ["service", "release", "class"],
+            registry=self.registry,
+        )
+        self._first_token = Histogram(
+            "vctl_gateway_first_token_seconds",
+            "Seconds from the choice of a release to the first piece of a streamed answer.",
+            ["service", "release"],
+            buckets=_BUCKETS_S,
+            registry=self.registry,
+        )
         self._counters: dict[tuple[str, int, int], Counter] = {}
         self._histograms: dict[tuple[str, int], Histogram] = {}
+        self._error_counters: dict[tuple[str, int, ErrorClass], Counter] = {}
+        self._first_tokens: dict[tuple[str, int], Histogram] = {}
         self.registry.register(_Present(live, references))
 
     def count(self, service: str, release: int, status: int, seconds: float) -> None:
@@ -51,6 +67,21 @@ class Metrics:
             self._histograms[service, release] = histogram
         counter.inc()
         histogram.observe(seconds)
+
+    def count_sample(self, service: str, release: int, sample: Sample) -> None:
+        """Count how a request ended that a release was chosen for."""
+        if sample.error is not None:
+            counter = self._error_counters.get((service, release, sample.error))
+            if counter is None:
+                counter = self._errors.labels(service, str(release), sample.error.value)
+                self._error_counters[service, release, sample.error] = counter
+            counter.inc()
+        if sample.first_token_s is not None:
+            histogram = self._first_tokens.get((service, release))
+            if histogram is None:
+                histogram = self._first_token.labels(service, str(release))
+                self._first_tokens[service, release] = histogram
+            histogram.observe(sample.first_token_s)
 
     def text(self) -> bytes:
         """Return the exposition."""

@@ -22,6 +22,7 @@ from aiohttp import web
 from vctl_agent.configuration import Address
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
+from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
@@ -30,7 +31,7 @@ from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, Source, follow
-from vctl_agent.local import GatewayState
+from vctl_agent.local import GatewayState, GatewayStatistics
 from vctl_agent.log import configure
 from vctl_plans.errors import SettingsError, VctlError
 from vctl_plans.keys import Keys
@@ -65,10 +66,17 @@ class Gateway:
             clock=time.monotonic,
             engine_url=settings.engine,
         )
-        self.link = AgentLink(self.state, self.live.accept)
-        self.live.bells.append(self.link.ring)
+        self.link = AgentLink(
+            self.state,
+            self.live.accept,
+            statistics=self.statistics,
+            interval_s=self._report_interval_s,
+        )
         self.references = References(self.link.ring)
         self._metrics = Metrics(self.live, self.references)
+        self.counting = Counting(self._boot_id, self._metrics)
+        self._watch_services()
+        self.live.bells += [self.link.ring, self._watch_services]
         self._saver = Saver(self.live, settings.state, settings.fleet)
 
     def state(self) -> GatewayState:
@@ -81,6 +89,18 @@ class Gateway:
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
         )
+
+    def statistics(self) -> GatewayStatistics:
+        """Return what the agent is told of the watched services."""
+        return self.counting.told()
+
+    def _watch_services(self) -> None:
+        agent = self.live.acted.agent
+        self.counting.watch(agent.watched if agent else ())
+
+    def _report_interval_s(self) -> float:
+        agent = self.live.acted.agent
+        return agent.report_interval_s if agent and agent.watched else 0.0
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Addresses]:
@@ -96,6 +116,7 @@ class Gateway:
                 self.references,
                 upstream,
                 self._metrics,
+                counting=self.counting,
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 has_access_log=settings.has_access_log,

@@ -17,9 +17,11 @@ from aiohttp.http import HttpProcessingError, RawRequestMessage
 from vctl_agent.gateway import answers, headers
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
+from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
+from vctl_agent.gateway.observation import Counted, Observation
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
@@ -62,6 +64,7 @@ class Proxy:
         references: Who holds what.
         upstream: The engine.
         metrics: Where ends are counted.
+        counting: Where ends are counted by release, for guardrails.
         max_body_bytes: The largest body that is read.
         has_passthrough: Whether models that are no service are passed on unchanged.
         has_access_log: Whether a line is logged for each request.
@@ -74,6 +77,7 @@ class Proxy:
         upstream: Upstream,
         metrics: Metrics,
         *,
+        counting: Counting,
         max_body_bytes: int,
         has_passthrough: bool = False,
         has_access_log: bool = True,
@@ -86,6 +90,7 @@ class Proxy:
         self._references = references
         self._upstream = upstream
         self._metrics = metrics
+        self._counting = counting
         self._max_body_bytes = max_body_bytes
         self._has_passthrough = has_passthrough
         self._has_access_log = has_access_log
@@ -171,16 +176,23 @@ class Proxy:
             raise Refused(choice.status, choice.reason, code="release_not_served")
         passage.release = choice.release
         release_id = (call.model, choice.release)
-        with self._references.hold(release_id):
+        counted = Counted(*release_id, self._live.acted.known.digest(release_id), at.revision)
+        with self._counting.observe(counted) as seen, self._references.hold(release_id):
             target = self._live.targets.get(release_id)
             if target is None:
                 message = f"release {choice.release} of {call.model} is not ready on this node"
                 raise Refused(503, message, code="release_not_ready")
-            name = ModelName(target.model, call.model)
-            return await self._ask(request, passage, engine_body(call, target), name)
+            name = ModelName(target.model, call.model, seen.read)
+            return await self._ask(request, passage, engine_body(call, target), name, seen=seen)
 
     async def _ask(
-        self, request: web.BaseRequest, passage: Passage, body: bytes, name: ModelName | None
+        self,
+        request: web.BaseRequest,
+        passage: Passage,
+        body: bytes,
+        name: ModelName | None,
+        *,
+        seen: Observation | None = None,
     ) -> web.StreamResponse:
         base = self._live.engine_url
         if not base:
@@ -194,7 +206,11 @@ class Proxy:
         )
         try:
             return await relay(
-                answer, request, name=name, stamp=lambda response: self._stamp(response, passage)
+                answer,
+                request,
+                name=name,
+                stamp=lambda response: self._stamp(response, passage),
+                seen=seen,
             )
         finally:
             answer.close()

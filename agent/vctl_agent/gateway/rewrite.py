@@ -6,21 +6,33 @@ A value that is not an object (``[DONE]``, or something malformed) passes unchan
 """
 
 import re
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """A longer SSE line passes through as it comes, so that a stream cannot grow memory."""
 
+Read = Callable[[Mapping[str, msgspec.Raw]], None]
+"""Gets the fields of each object that passes, as the engine wrote them."""
+
+_DONE = b"[DONE]"
 _DATA_LINE = re.compile(rb"(?:\A|(?<=[\r\n]))data:([^\r\n]+)")
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
 
 class ModelName:
-    """The engine's name of a model, and the public one to put in its place."""
+    """The engine's name of a model, and the public one to put in its place.
 
-    def __init__(self, engine: str, public: str) -> None:
+    Args:
+        engine: The engine's name.
+        public: The public one.
+        read: Shown each object, since it is split here anyway.
+    """
+
+    def __init__(self, engine: str, public: str, read: Read = lambda _: None) -> None:
+        self._read = read
         self._raw = msgspec.Raw(_encoder.encode(public))
         self._engine_text = _encoder.encode(engine)[1:-1]
         self._public_text = _encoder.encode(public)[1:-1]
@@ -31,6 +43,7 @@ class ModelName:
             fields = _decoder.decode(body)
         except (msgspec.MsgspecError, RecursionError):
             return body
+        self._read(fields)
         if "error" in fields:
             fields["error"] = msgspec.Raw(self.restored_text(bytes(fields["error"])))
         elif "model" not in fields:
@@ -51,6 +64,7 @@ class EventStream:
     """
 
     def __init__(self, name: ModelName) -> None:
+        self.is_done = False  # whether the engine's last word has passed
         self._name = name
         self._rest = b""
         self._is_in_long_line = False
@@ -85,5 +99,6 @@ class EventStream:
         written: bytes = line[1]
         restored = self._name.restored(written)
         if restored is written:
+            self.is_done = self.is_done or written.strip() == _DONE
             return line[0]
         return b"data: " + restored

@@ -73,6 +73,11 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         """Return each service's route revision."""
         return {service: at.revision for service, at in self.routes.items()}
 
+    def digest(self, release_id: ReleaseId) -> str:
+        """Return the digest of a release; empty when it is not known."""
+        at = self.releases.get(release_id)
+        return at.release.digest if at else ""
+
     def serving(self) -> list[ReleaseId]:
         """Return every release that a request may get, in order."""
         return [(s, n) for s in sorted(self.routes) for n in sorted(self.routes[s].route.serving)]

@@ -16,6 +16,7 @@ from yarl import URL
 
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.headers import for_client
+from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import EventStream, ModelName
 
 Stamp = Callable[[web.StreamResponse], None]
@@ -80,6 +81,7 @@ async def relay(
     *,
     name: ModelName | None,
     stamp: Stamp,
+    seen: Observation | None = None,
 ) -> web.StreamResponse:
     """Pass the engine's answer on, under the public name of the model.
 
@@ -88,18 +90,21 @@ async def relay(
         request: The client's request.
         name: The names to exchange; None: pass everything unchanged.
         stamp: Called before the answer's header is sent.
+        seen: Told what becomes of the answer.
 
     Raises:
         Refused: The engine broke off before anything was sent.
         EngineBroke: The engine broke off after that.
     """
+    if seen:
+        seen.answered(answer.status)
     if name is None or "content-encoding" in answer.headers:
-        return await _stream(answer, request, stamp, None)
+        return await _stream(answer, request, stamp, seen=seen)
     if answer.content_type == "text/event-stream":
-        return await _stream(answer, request, stamp, EventStream(name))
+        return await _stream(answer, request, stamp, events=EventStream(name), seen=seen)
     if answer.status >= _FIRST_ERROR_STATUS or answer.content_type == "application/json":
         return await _whole(answer, name, stamp)
-    return await _stream(answer, request, stamp, None)
+    return await _stream(answer, request, stamp, seen=seen)
 
 
 async def _whole(
@@ -124,7 +129,9 @@ async def _stream(
     answer: aiohttp.ClientResponse,
     request: web.BaseRequest,
     stamp: Stamp,
-    events: EventStream | None,
+    *,
+    events: EventStream | None = None,
+    seen: Observation | None = None,
 ) -> web.StreamResponse:
     response = web.StreamResponse(
         status=answer.status, reason=answer.reason, headers=for_client(answer.headers)
@@ -132,11 +139,15 @@ async def _stream(
     stamp(response)
     await response.prepare(request)
     while chunk := await _next_chunk(answer.content):
+        if seen:
+            seen.streamed()
         passed = events.feed(chunk) if events else chunk
         if passed:
             await response.write(passed)
     if events and (rest := events.end()):
         await response.write(rest)
+    if events and seen:
+        seen.stopped(is_whole=events.is_done)
     await response.write_eof()
     return response
 

@@ -18,6 +18,18 @@ def chosen_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def free_memory(device: torch.device) -> float | None:
+    """Return the free share of the memory of a CUDA device, to a hundredth; None on a CPU.
+
+    What torch keeps reserved for itself counts as used, though it would use it for a load first:
+    the figure errs on the side of too little.
+    """
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return round(free / total, 2)
+
+
 def use_threads(count: int) -> None:
     """Set how many CPU threads one computation may use; one is best for a model this small."""
     torch.set_num_threads(count)

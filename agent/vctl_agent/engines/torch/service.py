@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from vctl_agent.engines.torch.cache import CacheCounts
+from vctl_agent.engines.torch.device import free_memory
 from vctl_agent.engines.torch.generate import Engine, Generation, Order, Piece
 from vctl_agent.engines.torch.lora import Adapter
 from vctl_agent.engines.torch.metrics import Metrics
@@ -78,6 +79,7 @@ class Service:
                 "digest": self.engine.base.digest,
             },
             "context": self.engine.context,
+            "free_memory": free_memory(self.engine.base.model.device),
             "max_loras": self.registry.limits.max_loras,
             "max_lora_rank": self.registry.limits.max_rank,
             "adapters": [
