@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from vctl_agent.gatewaylink import GatewayLink
-from vctl_agent.local import AgentState, GatewayState, ReadyRelease, from_line, to_line
+from vctl_agent.local import (
+    AgentState,
+    GatewayState,
+    GatewayStatistics,
+    ReadyRelease,
+    from_line,
+    to_line,
+)
 
 READY = ReadyRelease(service="support", number=1, digest="d", model="support@1")
 STATE = AgentState(boot_id="b", engine_url="http://e", ready=(READY,))
@@ -92,6 +99,27 @@ async def test_link_is_current_once_the_gateway_confirms(peer: Peer, link: Gatew
     link.tell(AgentState(boot_id="b", engine_url="http://e", ready=()))
 
     assert not link.is_current
+
+
+async def test_counts_wake_nobody_and_reach_who_asked(peer: Peer) -> None:
+    """They come often, and no decision of the node rests on them."""
+    woken: list[None] = []
+    counted: list[GatewayStatistics] = []
+    link = GatewayLink(str(peer.path), lambda: woken.append(None), on_statistics=counted.append)
+    task = asyncio.create_task(link.run())
+    link.tell(STATE)
+    await until(lambda: bool(peer.received))
+    await peer.say((READY,))
+    await until(lambda: link.is_current)
+    before = len(woken)
+    told = GatewayStatistics(boot_id="g")
+    assert peer.writer is not None
+    peer.writer.write(to_line(told))
+    await until(lambda: counted == [told])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert before == len(woken)
 
 
 async def test_link_tells_again_after_a_break(peer: Peer, link: GatewayLink) -> None:

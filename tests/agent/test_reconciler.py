@@ -247,6 +247,30 @@ async def test_report_is_made_only_when_something_changed(node: Node, tmp_path: 
     assert made == len(node.reports)
 
 
+async def test_gateway_is_told_what_to_count_while_a_rollout_watches(node: Node) -> None:
+    """And when that is over, with the rollout."""
+    watching = a_rollout(1, watches=True, roster_size=5000)
+    node.reconciler.want(a_fleet({}, rollout=watching))
+    await node.idle(2)
+    assert node.link.told is not None
+    assert ((SERVICE,), 10.0) == (node.link.told.watched, node.link.told.report_interval_s)
+
+    ended = msgspec.structs.replace(watching, phase=RolloutPhase.CONVERGED)
+    node.reconciler.want(a_fleet({}, rollout=ended))
+    await node.idle(2)
+    assert () == node.link.told.watched
+
+
+async def test_small_change_of_free_memory_is_no_news(node: Node) -> None:
+    """Each report is a write."""
+    node.reconciler.want(a_fleet({}))
+    for free in (0.5, 0.51, 0.49, 0.50, 0.47, 0.48, None, 0.48):
+        node.engine.free_memory = free
+        await node.idle(2)
+
+    assert [0.5, 0.47, None, 0.48] == [report.free_memory for report in node.reports]
+
+
 async def test_route_is_acknowledged_while_the_engine_hangs(node: Node, tmp_path: Path) -> None:
     """What the gateway acts on is reported, whatever else is slow."""
     node.reconciler.want(a_fleet(make_releases(tmp_path, 1), rollout=a_rollout(1)))
