@@ -13,6 +13,7 @@ import structlog
 
 from vctl_agent import admin, election
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.prometheus import Where
 from vctl_agent.settings import ConductorSettings
 from vctl_agent.term import Office
 from vctl_plans.errors import RestoredBackup, StoreError
@@ -42,6 +43,7 @@ class Candidate:
             store,
             self._keys,
             webhooks=settings.webhooks,
+            prometheus=Where(settings.prometheus_url, settings.prometheus_token_file),
             metrics=self._metrics,
             crashpoints=Crashpoints(settings.crash_at),
         )

@@ -15,19 +15,24 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from vctl_agent.absences import Absences
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.queries import Source
+from vctl_agent.watchman import Watchman
 from vctl_plans.codec import SCHEMA, decode
 from vctl_plans.decision import Decision, State
 from vctl_plans.errors import Conflict, InvariantError, NotFound, VctlError
 from vctl_plans.events import Event, Observed, TakenOver
 from vctl_plans.keys import Keys
 from vctl_plans.machine import step
+from vctl_plans.node import NodeReport
 from vctl_plans.operate import Continue
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Progress, Rollout, Roster
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.store.commit import commit_own, continue_txn, progress_txn
 from vctl_plans.store.port import KeyValue, Store
+from vctl_plans.verdict import Verdict
 
 _CHECKPOINT_S = 5.0
 _RETRY_S = 0.5
@@ -44,7 +49,9 @@ class _Clock(msgspec.Struct):
     seq: int
     began: float
     takeovers: int
+    taken_over: tuple[Verdict, ...]  # of the guardrails, in this phase
     checkpointed: float
+    kept: tuple[Verdict, ...] = ()  # of the guardrails, at the last checkpoint
 
 
 class Conductor:
@@ -57,6 +64,7 @@ class Conductor:
         crashpoints: For tests.
         clock: Monotonic seconds.
         on_look: Gets each reading of the fleet; it must return at once.
+        source: Who answers the queries of guardrails.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class Conductor:
         crashpoints: Crashpoints,
         clock: Callable[[], float] = time.monotonic,
         on_look: Callable[[Fleet], None] = lambda _: None,
+        source: Source | None = None,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -75,6 +84,8 @@ class Conductor:
         self._crashpoints = crashpoints
         self._clock = clock
         self._on_look = on_look
+        self._absences = Absences(clock)
+        self._watchman = Watchman(store, keys, source=source, clock=clock)
         self._entries: dict[str, Mapping[str, KeyValue]] = {}
         self._wakened = asyncio.Event()
         self._clocks: dict[str, _Clock] = {}
@@ -87,6 +98,7 @@ class Conductor:
         async with asyncio.TaskGroup() as group:
             for prefix in prefixes:
                 group.create_task(self._follow(prefix))
+            group.create_task(self._watchman.run())
             group.create_task(self._conduct(prefixes))
 
     async def _follow(self, prefix: str) -> None:
@@ -116,6 +128,8 @@ class Conductor:
         fleet = read_services(self._keys, services)
         nodes = read_nodes(self._keys, records, reports)
         self._on_look(msgspec.structs.replace(nodes, services=fleet.services))
+        self._absences.look(nodes.present())
+        self._watchman.attend(fleet)
         sleep_s = _CHECKPOINT_S
         for service in fleet.services.values():
             try:
@@ -151,7 +165,12 @@ class Conductor:
         clock = await self._phase_clock(rollout)
         now_s = self._clock() - clock.began
         state = await self._state(service, rollout)
-        events: tuple[Event, ...] = (TakenOver(clock.takeovers), Observed(nodes.present()))
+        if self._watchman.is_to_be_awaited(state):
+            return _RETRY_S
+        events: tuple[Event, ...] = (
+            TakenOver(clock.takeovers),
+            self._observed(state, nodes.present(), clock),
+        )
         for event in events:
             decision = step(state, event, now_s)
             if decision.rollout != rollout:
@@ -161,6 +180,14 @@ class Conductor:
             return _CHECKPOINT_S  # no deadline runs, so no time need be kept
         await self._checkpoint(service.name, clock, now_s)
         return max(0.01, decision.wake_s - now_s)
+
+    def _observed(self, state: State, reports: Mapping[str, NodeReport], clock: _Clock) -> Observed:
+        """Return what a decision looks at, beside the rollout itself."""
+        gone = self._absences.gone(state.roster, reports, longer_than_s=state.plan.converge_s)
+        watching = self._watchman.observe(
+            state, reports, began=clock.began, taken_over=clock.taken_over
+        )
+        return Observed(reports, gone, watching)
 
     async def _write(self, service: Service, before: Rollout, decision: Decision) -> None:
         route = decision.state.route
@@ -188,29 +215,41 @@ class Conductor:
             return clock
         now = self._clock()
         began_here = clock is not None and clock.rollout == rollout.id
-        elapsed_s, takeovers = 0.0, 0
-        if not began_here:
-            elapsed_s, takeovers = await self._recorded(rollout)
-        clock = _Clock(rollout.id, rollout.seq, now - elapsed_s, takeovers, checkpointed=0.0)
+        recorded = None if began_here else await self._recorded(rollout)
+        clock = _Clock(
+            rollout=rollout.id,
+            seq=rollout.seq,
+            began=now - (recorded.elapsed_s if recorded else 0.0),
+            takeovers=recorded.takeovers + 1 if recorded else 0,
+            taken_over=recorded.verdicts if recorded else (),
+            checkpointed=0.0,
+        )
         self._clocks[rollout.service] = clock
         return clock
 
-    async def _recorded(self, rollout: Rollout) -> tuple[float, int]:
+    async def _recorded(self, rollout: Rollout) -> Progress | None:
+        """Return what an earlier conductor wrote of the present phase."""
         found = await self._store.get(self._keys.progress(rollout.service))
         progress = decode(found.value, Progress, key=found.key) if found else None
-        if progress and (progress.rollout, progress.seq) == (rollout.id, rollout.seq):
-            return progress.elapsed_s, progress.takeovers + 1
-        return 0.0, 0
+        is_of_phase = progress and (progress.rollout, progress.seq) == (rollout.id, rollout.seq)
+        return progress if is_of_phase else None
 
     async def _checkpoint(self, service: str, clock: _Clock, now_s: float) -> None:
-        if clock.checkpointed and now_s - clock.checkpointed < _CHECKPOINT_S:
+        """Write how far the phase is: now and then, and whenever a window was judged."""
+        verdicts = self._watchman.verdicts(service)
+        is_recent = clock.checkpointed and now_s - clock.checkpointed < _CHECKPOINT_S
+        if is_recent and verdicts == clock.kept:
             return
         progress = Progress(
-            rollout=clock.rollout, seq=clock.seq, elapsed_s=now_s, takeovers=clock.takeovers
+            rollout=clock.rollout,
+            seq=clock.seq,
+            elapsed_s=now_s,
+            takeovers=clock.takeovers,
+            verdicts=verdicts,
         )
         txn = progress_txn(self._keys, service, progress, fence=self._fence)
         await self._store.commit(txn)
-        clock.checkpointed = max(now_s, 1e-9)
+        clock.checkpointed, clock.kept = max(now_s, 1e-9), verdicts
 
     async def _state(self, service: Service, rollout: Rollout) -> State:
         plan = await self._document(self._keys.plan(rollout.plan), Plan)

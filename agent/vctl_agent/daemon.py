@@ -30,6 +30,7 @@ from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
+from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.settings import (
@@ -113,6 +114,7 @@ class Agent:
             store,
             self._keys,
             webhooks=settings.webhooks,
+            prometheus=Where(settings.prometheus_url, settings.prometheus_token_file),
             metrics=self._metrics,
             crashpoints=self._crashpoints,
         )

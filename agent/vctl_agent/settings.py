@@ -31,6 +31,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_ttl: float  # seconds
     conduct: bool
     webhooks: tuple[Webhook, ...]
+    prometheus_url: str
+    prometheus_token_file: Path | None
     scrub_interval: float  # seconds; 0: never
     prefix: str
     log_level: str
@@ -47,6 +49,8 @@ class ConductorSettings(msgspec.Struct, frozen=True, kw_only=True):
     admin_port_file: Path | None
     lease_ttl: float  # seconds
     webhooks: tuple[Webhook, ...]
+    prometheus_url: str
+    prometheus_token_file: Path | None
     prefix: str
     log_level: str
     crash_at: int
@@ -130,6 +134,10 @@ _OPTIONS = (
     _CONDUCTOR_ONLY,
     Option("webhooks", "VCTL_WEBHOOKS", "", read_webhooks,
            "file with the webhooks that alerts go to while conductor; none: alerts are logged"),
+    Option("prometheus-url", "VCTL_PROMETHEUS_URL", "", read.url,
+           "where the queries of guardrails are answered, up to /api/v1; used while conductor"),
+    Option("prometheus-token-file", "VCTL_PROMETHEUS_TOKEN_FILE", "", read.optional_path,
+           "file with a bearer token for it, read at each query"),
     Option("scrub-interval", "VCTL_SCRUB_INTERVAL", "6h", read.seconds,
            "time in which every staged artifact is hashed again, in the background; 0: never"),
     Option("prefix", "VCTL_PREFIX", DEFAULT_PREFIX, read.key_prefix, "root of vctl's keys in etcd"),

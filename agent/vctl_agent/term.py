@@ -12,6 +12,8 @@ from vctl_agent.alerting.webhooks import Webhook
 from vctl_agent.conductor import Conductor
 from vctl_agent.convergence import Convergence
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.prometheus import Where, opened
+from vctl_agent.queries import Source
 from vctl_agent.summaries import Summaries
 from vctl_plans.keys import Keys
 from vctl_plans.snapshot import Fleet
@@ -25,6 +27,7 @@ class Office:
         store: The store.
         keys: The fleet's keys.
         webhooks: Where alerts go.
+        prometheus: Where the queries of guardrails are answered.
         metrics: What the process counts.
         crashpoints: For tests.
     """
@@ -37,15 +40,21 @@ class Office:
         webhooks: Sequence[Webhook],
         metrics: ConductorMetrics,
         crashpoints: Crashpoints,
+        prometheus: Where | None = None,
     ) -> None:
         self._store = store
         self._keys = keys
         self._webhooks = webhooks
+        self._prometheus = prometheus
         self._metrics = metrics
         self._crashpoints = crashpoints
 
     async def serve(self, fence: int) -> None:
         """Serve one term, fenced by *fence*, until cancelled or until a watch ends for good."""
+        async with opened(self._prometheus) as source:
+            await self._serve(fence, source)
+
+    async def _serve(self, fence: int, source: Source | None) -> None:
         store, keys, metrics = self._store, self._keys, self._metrics
         outbox = Outbox(
             store,
@@ -62,7 +71,14 @@ class Office:
             convergence.look(fleet)
             summaries.look(fleet)
 
-        conductor = Conductor(store, keys, fence=fence, crashpoints=self._crashpoints, on_look=look)
+        conductor = Conductor(
+            store,
+            keys,
+            fence=fence,
+            crashpoints=self._crashpoints,
+            on_look=look,
+            source=source,
+        )
         metrics.is_conductor.set(1)
         try:
             async with asyncio.TaskGroup() as group:

@@ -25,5 +25,9 @@ def watched(fleet: Fleet) -> tuple[str, ...]:
 def report_interval_s(fleet: Fleet) -> float:
     """Return how often a node reports: a fleet stays under `FLEET_WRITES_PER_S`."""
     rollouts = (service.rollout for service in fleet.services.values())
-    largest = max((r.roster_size for r in rollouts if r and is_watched(r)), default=0)
-    return max(SHORTEST_S, largest / FLEET_WRITES_PER_S)
+    return max((interval_of(r) for r in rollouts if r and is_watched(r)), default=SHORTEST_S)
+
+
+def interval_of(rollout: Rollout) -> float:
+    """Return how often the nodes of one rollout report."""
+    return max(SHORTEST_S, rollout.roster_size / FLEET_WRITES_PER_S)
