@@ -11,6 +11,7 @@ from tests.agent.support import SERVICE
 from vctl_agent import election
 from vctl_agent.conductor import Conductor
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.queries import Source
 from vctl_plans import operate, steering
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Rejected
@@ -105,13 +106,16 @@ class Stage:
         )
         await self.store.put(KEYS.report(node), encode(report))
 
-    def conductor(self, store: MemoryStore | None = None) -> Conductor:
+    def conductor(
+        self, store: MemoryStore | None = None, *, source: Source | None = None
+    ) -> Conductor:
         return Conductor(
             store or self.store,
             KEYS,
             fence=self.fence,
             crashpoints=Crashpoints(),
             clock=lambda: self.now,
+            source=source,
         )
 
     async def until(self, holds: Callable[[RolloutPhase], bool]) -> None:
