@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 _WITHIN_S = 5.0
+_SHOWN = 200  # characters of what a server says that refuses
 _QUERY_PATH = "/api/v1/query"
 
 _log = structlog.get_logger(__name__)
@@ -79,9 +80,9 @@ class Prometheus:
                 )
         except (httpx.HTTPError, OSError, UnicodeDecodeError) as cause:
             raise NoValue(str(cause) or type(cause).__name__) from cause
-        if answer.is_success or answer.is_client_error:
-            return answer.content  # of a query that it refuses, Prometheus says why
-        raise NoValue(f"{self._client.base_url} answered {answer.status_code}")
+        if answer.is_success:
+            return answer.content
+        raise NoValue(f"answered {answer.status_code}: {answer.text[:_SHOWN]}")
 
     def _headers(self) -> dict[str, str]:
         if self._token_file is None:
