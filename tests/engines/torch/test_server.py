@@ -5,6 +5,7 @@ import json
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from vctl_agent.engines.torch.faults import Faults
 from vctl_agent.engines.torch.generate import Engine, Order, answer
 from vctl_agent.engines.torch.registry import Limits, Registry
 from vctl_agent.engines.torch.sampling import Sampling
@@ -242,3 +243,14 @@ async def test_a_fault_in_inference_is_a_500_and_the_engine_lives(client, post, 
 async def test_health_fails_when_the_inference_thread_is_gone(client, service):
     service.scheduler.close()
     assert (await client.get("/health")).status == 503
+
+
+async def test_model_that_the_fault_file_names_fails_while_it_does(client, post, service, tmp_path):
+    file = tmp_path / "faults"
+    service.faults = Faults(file)
+    assert (await post("/v1/completions", ASK))[0] == 200, "there is no file yet"
+    file.write_text("other\nbase\n")
+    status, answered = await post("/v1/completions", ASK)
+    assert (status, answered["error"]["code"]) == (500, 500)
+    file.write_text("other\n")
+    assert (await post("/v1/completions", ASK))[0] == 200

@@ -45,6 +45,7 @@ class Answers:
         outcome = "cancelled"  # unless something else is seen to happen
         try:
             call = parse(await request.read(), self._service.engine.context)
+            self._service.faults.meet(call.model)
             with self._service.registry.use(call.model) as adapter:
                 answer = _Answer(
                     self._service, request, call=call, adapter=adapter, endpoint=endpoint

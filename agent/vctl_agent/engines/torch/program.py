@@ -65,6 +65,13 @@ def serve(
     shutdown_timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that requests have to finish after SIGTERM.")
     ] = 5.0,
+    fault_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="For tests: a file that names, one a line, models that answer 500;"
+            " read at each request."
+        ),
+    ] = None,
 ) -> None:
     """Serve a base model and its adapters, OpenAI-compatible, until SIGTERM."""
     from vctl_agent import log
@@ -87,6 +94,7 @@ def serve(
             max_running=max_running,
             token_delay_s=token_delay_ms / 1000,
             shutdown_timeout_s=shutdown_timeout,
+            fault_file=fault_file,
         )
     )
 

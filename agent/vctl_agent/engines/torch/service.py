@@ -13,6 +13,7 @@ from typing import Any
 
 from vctl_agent.engines.torch.cache import CacheCounts
 from vctl_agent.engines.torch.device import free_memory
+from vctl_agent.engines.torch.faults import Faults
 from vctl_agent.engines.torch.generate import Engine, Generation, Order, Piece
 from vctl_agent.engines.torch.lora import Adapter
 from vctl_agent.engines.torch.metrics import Metrics
@@ -23,10 +24,18 @@ from vctl_agent.engines.torch.scheduler import Job, Scheduler
 class Service:
     """What the HTTP handlers share; lives in the event loop's thread."""
 
-    def __init__(self, engine: Engine, *, registry: Registry, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        registry: Registry,
+        scheduler: Scheduler,
+        faults: Faults | None = None,
+    ) -> None:
         self.engine = engine
         self.registry = registry
         self.scheduler = scheduler
+        self.faults = faults or Faults()
         self.metrics = Metrics(registry, self.cache_counts)
         self.incarnation = str(uuid.uuid4())  # tells a restarted process from the one before
 

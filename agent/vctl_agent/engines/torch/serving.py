@@ -17,6 +17,7 @@ from aiohttp import web
 
 from vctl_agent.engines.torch.checkpoint import load_base
 from vctl_agent.engines.torch.device import chosen_device, use_threads
+from vctl_agent.engines.torch.faults import Faults
 from vctl_agent.engines.torch.generate import Engine
 from vctl_agent.engines.torch.registry import Limits, Registry
 from vctl_agent.engines.torch.scheduler import Scheduler
@@ -44,6 +45,7 @@ class Settings:
     max_running: int
     token_delay_s: float
     shutdown_timeout_s: float
+    fault_file: Path | None
 
 
 def serve(settings: Settings) -> None:
@@ -60,7 +62,9 @@ def serve(settings: Settings) -> None:
     scheduler = Scheduler(max_running=settings.max_running, token_delay_s=settings.token_delay_s)
     limits = Limits(settings.max_loras, settings.max_lora_rank)
     registry = Registry(base, name=settings.served_name, limits=limits)
-    service = Service(engine, registry=registry, scheduler=scheduler)
+    service = Service(
+        engine, registry=registry, scheduler=scheduler, faults=Faults(settings.fault_file)
+    )
     log.info(
         "base loaded",
         base=settings.base,
