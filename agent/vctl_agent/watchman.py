@@ -34,9 +34,9 @@ from vctl_plans.watching import KEPT, Watching
 _RETRY_S = 2.0
 _PATIENCE_S = 10.0
 """For which a rollout waits for the statistics to be heard, before that is inconclusive."""
-_LOOKS_PER_REPORT = 8
-"""Looks in the time in which every node reports once: a look at 10,000 nodes takes half a second,
-one at a small fleet nothing."""
+_LOOKS_PER_REPORT = 4
+"""Looks in the time in which every node reports once. A look at 10,000 nodes, which report every
+20 s, takes about a second of this process; one at ten nodes takes less than a millisecond."""
 _DEAF = Verdict(Outcome.INCONCLUSIVE, "the nodes' statistics cannot be read")
 
 _log = structlog.get_logger(__name__)

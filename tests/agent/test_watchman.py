@@ -59,8 +59,10 @@ class Guarded(Stage):
 
     last: Conductor | None = None
 
-    async def start(self, watch: Watch | None = WATCH) -> Rollout:
-        plan: Plan = a_weighted_plan(50, 100, soak_s=SOAK_S, watch=watch)
+    async def start(
+        self, watch: Watch | None = WATCH, *, manual: tuple[float, ...] = ()
+    ) -> Rollout:
+        plan: Plan = a_weighted_plan(50, 100, soak_s=SOAK_S, watch=watch, manual=manual)
         puts = [Put(KEYS.node(n), encode(NodeRecord(node=n, boot_id=f"b-{n}"))) for n in NODES]
         puts.append(Put(KEYS.route(SERVICE), encode(a_route())))
         puts.append(Put(KEYS.release(SERVICE, 1), encode(some_releases(1)[1])))
@@ -149,9 +151,13 @@ class Guarded(Stage):
             while sentence not in (await self.rollout()).sentence:
                 await asyncio.sleep(0.005)
 
-    async def progress(self) -> Progress | None:
-        found = await self.store.get(KEYS.progress(SERVICE))
-        return decode(found.value, Progress) if found else None
+    async def until_kept(self, holds: Callable[[Progress], bool]) -> Progress:
+        async with asyncio.timeout(5):
+            while True:
+                found = await self.store.get(KEYS.progress(SERVICE))
+                if found and holds(kept := decode(found.value, Progress)):
+                    return kept
+                await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -192,8 +198,28 @@ async def test_rollout_whose_guardrails_pass_goes_on_after_its_soak(stage: Guard
         await stage.pass_to(SOAK_S + 1)
         await stage.until(lambda now: now is RolloutPhase.SHIFTING)
 
-    assert 100 == (await stage.service()).current_route.weight
-    assert "guardrails passed" in (await stage.rollout()).sentence
+        assert 100 == (await stage.service()).current_route.weight
+        assert "guardrails passed" in (await stage.rollout()).sentence
+        await stage.report_all()
+        await stage.until(lambda now: now is RolloutPhase.SOAKING)
+        await stage.pass_to(2 * SOAK_S + 2)
+        await stage.until_said("soak is extended")  # what passed was the step before
+
+
+async def test_step_that_waits_to_be_promoted_is_watched_on(stage: Guarded) -> None:
+    """Its windows go on where they were when the soak ended."""
+    await stage.start(manual=(50,))
+    async with running(stage.conductor()):
+        await stage.soak()
+        await stage.count(candidate=GOOD, stable=GOOD)
+        for now in (SOAK_S - 5, SOAK_S + 1):
+            await stage.pass_to(now)
+        await stage.until(lambda now: now is RolloutPhase.PAUSED)
+        await stage.count(candidate=counted(200, failed=60), stable=counted(200))
+        await stage.pass_to(SOAK_S + 4)
+        assert RolloutPhase.PAUSED is await stage.phase()
+        await stage.pass_to(SOAK_S - 5 + WATCH.interval_s + 1)
+        await stage.until(lambda now: now is RolloutPhase.ROLLING_BACK)
 
 
 async def test_too_few_requests_extend_the_soak(stage: Guarded) -> None:
@@ -227,11 +253,11 @@ async def test_verdicts_are_kept_for_the_next_conductor(stage: Guarded) -> None:
     await stage.start(msgspec.structs.replace(WATCH, consecutive=2))
     async with running(stage.conductor()):
         await stage.soak()
+        await stage.pass_to(WATCH.interval_s - 2)
+        await stage.until_kept(lambda kept: kept.elapsed_s >= WATCH.interval_s - 2)
         await stage.count(candidate=BAD, stable=GOOD)
         await stage.pass_to(WATCH.interval_s + 1)
-        async with asyncio.timeout(5):
-            while not ((kept := await stage.progress()) and kept.verdicts):
-                await asyncio.sleep(0.005)
+        kept = await stage.until_kept(lambda kept: bool(kept.verdicts))
     assert RolloutPhase.SOAKING is await stage.phase()
     assert [Outcome.FAILED] == [verdict.outcome for verdict in kept.verdicts]
 
@@ -309,9 +335,13 @@ async def test_new_conductor_waits_until_it_hears_the_statistics(
     await stage.start(msgspec.structs.replace(WATCH, on_inconclusive="proceed"))
     async with running(stage.conductor()):
         await stage.soak()
+        await stage.pass_to(SOAK_S - 2)
+        await stage.until_kept(lambda kept: kept.elapsed_s >= SOAK_S - 2)
     store = Listening(stage, is_denied=True)
     monkeypatch.setattr(watchman, "_RETRY_S", 0.01)
-    async with running(stage.conductor(store)):
+    conductor = stage.conductor(store)
+    async with running(conductor):
+        await until(lambda: bool(conductor._clocks))
         await stage.pass_to(SOAK_S + 1)
         await asyncio.sleep(A_WHILE_S)
         assert RolloutPhase.SOAKING is await stage.phase()

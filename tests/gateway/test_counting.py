@@ -118,6 +118,7 @@ ENDS: dict[str, tuple[Answer, ErrorClass | None]] = {
     "streamed": (streaming(TOKEN, DONE), None),
     "stream cut": (streaming(TOKEN, is_broken=True), ErrorClass.BROKEN),
     "stream without its last word": (streaming(TOKEN), ErrorClass.BROKEN),
+    "stream that ends in nonsense": (streaming(TOKEN, b"data: x\n\n"), ErrorClass.BROKEN),
     "stream stalled": (streaming(TOKEN, pause_s=5), ErrorClass.TIMEOUT),
     "stream failed": (streaming(TOKEN, FAILURE), ErrorClass.SERVER),
     "stream failed and ended": (streaming(TOKEN, FAILURE, DONE), ErrorClass.SERVER),
@@ -363,8 +364,9 @@ def test_releases_with_the_newest_routes_are_kept():
 def test_count_that_begins_anew_has_another_name():
     made = counting()
     count(made)
-    count(made)
     before = made.snapshots()
+    count(made)
+    assert [1, 2] == [s.statistics.requests for s in (*before, *made.snapshots())]
     made.watch(())
     assert made.snapshots() == ()
     made.watch((SERVICE,))

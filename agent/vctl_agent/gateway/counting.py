@@ -50,15 +50,12 @@ class _Release(msgspec.Struct):
 
     name: str  # the origin's, of this beginning
     routes: dict[int, _Record] = {}
-    forgotten: int = 0  # up to this route revision nothing is counted any more
 
     def add(self, route_revision: int, sample: Sample) -> None:
-        if route_revision <= self.forgotten:
-            return  # a request that outlived three routes; its count was let go
         self.routes.setdefault(route_revision, _Record()).add(sample)
         if len(self.routes) > KEPT_ROUTES:
-            self.forgotten = min(self.routes)
-            del self.routes[self.forgotten]
+            # A route that was let go stays so: what comes late for it is the oldest again.
+            del self.routes[min(self.routes)]
 
 
 _Key = tuple[str, int, str]  # service, number, digest
