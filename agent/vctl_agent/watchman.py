@@ -34,6 +34,8 @@ from vctl_plans.watching import KEPT, Watching
 _RETRY_S = 2.0
 _PATIENCE_S = 10.0
 """For which a rollout waits for the statistics to be heard, before that is inconclusive."""
+_SHORTEST_QUERY_S = 1.0
+"""Between two times that Prometheus is asked."""
 _LOOKS_PER_REPORT = 4
 """Looks in the time in which every node reports once. A look at 10,000 nodes, which report every
 20 s, takes about a second of this process; one at ten nodes takes less than a millisecond."""
@@ -140,7 +142,10 @@ class Watchman:
             return None
         step = self._step(state, began, taken_over)
         values = self._queries.values(
-            rollout.service, step.occasion, watch.queries, every_s=watch.interval_s
+            rollout.service,
+            step.occasion,
+            watch.queries,
+            every_s=max(watch.interval_s, _SHORTEST_QUERY_S),
         )
         if self._silent_since is not None:
             verdicts = (*step.watching.verdicts, _DEAF)[-KEPT:]

@@ -278,6 +278,19 @@ def test_answer_is_read_only_where_that_was_asked_for():
     assert [None, 5] == [sample.answer_tokens for sample in taken]
 
 
+@pytest.mark.parametrize("statuses", [(404, 200), (200, 404), (404, 500)])
+def test_last_of_several_answers_counts(statuses: tuple[int, ...]):
+    taken: list[Sample] = []
+    with Observation(
+        Counted(SERVICE, 1, "d", 7), lambda _, s: taken.append(s), is_read=True
+    ) as seen:
+        for status in statuses:
+            seen.answered(status)
+
+    wanted = {200: None, 404: ErrorClass.CLIENT, 500: ErrorClass.SERVER}
+    assert [wanted[statuses[-1]]] == [sample.error for sample in taken]
+
+
 def test_logprobs_of_a_long_answer_are_bounded():
     many = msgspec.json.encode([{"logprobs": {"token_logprobs": [-0.1] * MAX_LOGPROBS}}])
     taken: list[Sample] = []

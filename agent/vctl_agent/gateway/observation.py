@@ -92,7 +92,6 @@ class Observation:
         self._is_read = is_read
         self._clock = clock
         self._began = clock()
-        self._status = 0  # the engine's; 0: it did not answer
         self._first_s: float | None = None
         self._failed: ErrorClass | None = None  # as the answer itself tells
         self._tokens: int | None = None
@@ -111,8 +110,8 @@ class Observation:
         self._add(self._counted, self._sample(self._failed if error is None else _class(error)))
 
     def answered(self, status: int) -> None:
-        """Note the status with which the engine answers."""
-        self._status = status
+        """Note the status with which an engine answers; of several answers the last counts."""
+        self._failed = None
         if status >= _FIRST_CLIENT_ERROR:
             is_own = status >= _FIRST_SERVER_ERROR
             self._failed = ErrorClass.SERVER if is_own else ErrorClass.CLIENT
