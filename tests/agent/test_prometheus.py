@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from vctl_agent import prometheus
-from vctl_agent.prometheus import NoValue, Prometheus, one_value
+from vctl_agent.prometheus import NoValue, Prometheus, Where, one_value, opened
 from vctl_agent.queries import Occasion, Queries
 
 QUERY = 'sum(rate(errors{release="2"}[1m])) > 0'
@@ -105,11 +105,16 @@ async def server() -> AsyncIterator[Server]:
 
 @contextlib.asynccontextmanager
 async def asking(url: str, token_file: Path | None = None) -> AsyncIterator[Prometheus]:
-    made = Prometheus(url, token_file)
-    try:
+    async with opened(Where(url, token_file)) as made:
+        assert made is not None
         yield made
-    finally:
-        await made.close()
+
+
+@pytest.mark.parametrize("where", [None, Where("")])
+async def test_without_an_address_there_is_none(where: Where | None) -> None:
+    """And no query has a value."""
+    async with opened(where) as source:
+        assert source is None
 
 
 async def test_query_is_asked_under_the_address_and_its_value_returned(server: Server) -> None:
