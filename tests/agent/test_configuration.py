@@ -79,6 +79,21 @@ def test_file_that_is_no_mapping_is_a_problem(tmp_path: Path, content: str) -> N
         _read("--config", str(file))
 
 
+def test_every_conductor_may_have_a_prometheus() -> None:
+    """Of a node or without one."""
+    variables = {"VCTL_FLEET": "dev", "VCTL_PROMETHEUS_URL": "https://mimir/prometheus/"}
+    file = ("--prometheus-token-file", "/run/token")
+    alone = read_conductor_settings(["--conductor-only", *file], variables)
+    of_a_node = read_settings([*file, "--engine-url", "http://e:1"], variables)
+
+    assert alone is not None
+    for found in (alone, of_a_node):
+        assert "https://mimir/prometheus" == found.prometheus_url
+        assert Path("/run/token") == found.prometheus_token_file
+    with pytest.raises(SettingsError, match="VCTL_PROMETHEUS_URL"):
+        read_conductor_settings(["--conductor-only", "--prometheus-url", "mimir"], variables)
+
+
 def test_agent_that_only_conducts_needs_no_node() -> None:
     """The fleet is enough."""
     found = read_conductor_settings(
