@@ -2,11 +2,20 @@ import asyncio
 import os
 from pathlib import Path
 
-from tests.gateway.support import FLEET, KEYS, a_release, a_route, eventually, ready
+from tests.gateway.support import (
+    FLEET,
+    KEYS,
+    a_release,
+    a_route,
+    eventually,
+    overridden,
+    ready,
+)
 from tests.gateway.test_state import an_update, support
 from vctl_agent.gateway.live import Acted, Live
 from vctl_agent.gateway.persist import FILE_NAME, Saver, load
 from vctl_plans.codec import encode
+from vctl_plans.groups import Group, Groups
 
 
 def a_live() -> Live:
@@ -26,6 +35,23 @@ async def test_what_was_acted_on_comes_back_without_what_nothing_routes(tmp_path
     assert set(found.known.releases) == {("support", 1), ("support", 2)}
     assert found.agent == live.acted.agent
     assert found.cluster_id == 7
+
+
+async def test_groups_come_back_under_the_digest_that_they_have(tmp_path: Path):
+    live = a_live()
+    groups = Groups(groups=(Group(name="staff", users=("ann", "bo"), header={"x-t": "1"}),))
+    waited = Groups(groups=(Group(name="other"),))
+    values = support(overridden(1, (groups, 2)), at=10)
+    values["chat/route"] = (encode(overridden(1, (waited, 2), service="chat")), 10)
+    live.learn(an_update(10, **values), cluster_id=7)
+    live.supply(groups.digest, groups)
+    await Saver(live, tmp_path, FLEET).save()
+    found = load(tmp_path, FLEET).known
+    assert found.groups == {groups.digest: groups}
+    assert found.routes == live.acted.known.routes
+    content = (tmp_path / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(content.replace(b'"ann"', b'"eve"'))
+    assert load(tmp_path, FLEET).known.missing() == {groups.digest}
 
 
 async def test_state_is_acknowledged_only_when_it_is_on_disk(tmp_path: Path):

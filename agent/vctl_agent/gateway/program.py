@@ -58,10 +58,10 @@ class Gateway:
         self._settings = settings
         self._open_store = open_store
         self._boot_id = uuid.uuid4().hex
-        self._prefix = Keys(settings.fleet, settings.prefix).services
+        self._keys = Keys(settings.fleet, settings.prefix)
         self.live = Live(
             load(settings.state, settings.fleet),
-            prefix=self._prefix,
+            prefix=self._keys.services,
             clock=time.monotonic,
             engine_url=settings.engine,
         )
@@ -115,7 +115,7 @@ class Gateway:
             yield Addresses(clients_at, admin_at)
 
     async def _watch(self) -> None:
-        await follow(self.live, self._open_store, self._prefix)
+        await follow(self.live, self._open_store, self._keys)
 
     def _readiness(self, proxy: Proxy) -> Readiness:
         return readiness(
