@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.etcd.proxy import Proxy
 from tests.etcd.servers import EtcdServer, newest_binary
 from tests.gateway.support import (
     SERVICE,
@@ -19,10 +21,16 @@ from tests.gateway.support import (
     eventually,
     publish,
     ready,
+    settings_in,
 )
 from tests.gateway.test_program import BODY, process
+from vctl_agent.gateway.program import Gateway
+from vctl_agent.gateway.watch import Source
+from vctl_plans.route import Hold, Stage
 from vctl_plans.store.etcd import EtcdStore
+from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.settings import StoreSettings
+from vctl_plans.store.watch import Patience
 
 pytestmark = pytest.mark.etcd
 
@@ -77,6 +85,63 @@ async def test_process_follows_etcd_over_its_restart_and_over_its_own(
             await routed(2)
             assert await served_by() == "2"
             assert agent.last.is_connected
+            await agent.vanish()
+
+
+async def test_gateway_that_is_cut_off_in_silence_stops_at_the_fence(
+    tmp_path: Path, etcd: EtcdServer, store: EtcdStore
+):
+    """No reset and no answer: patience, then the fence, and not one request is served after it."""
+    patience, fence_s = Patience(probe_s=0.5, grace_s=0.5), 1.0
+    hold = Hold(stage=Stage.FENCED, fence_s=fence_s, limit_s=5.0)
+    async with Proxy(etcd.port) as proxy, StubEngine().running() as engine:
+        behind = StoreSettings(endpoints=(proxy.endpoint,))
+
+        def open_store(known: Fingerprint) -> Source:
+            made = EtcdStore(behind, known=known, patience=patience)
+            return Source(made, lambda: made.fingerprint.cluster_id, made.overdue_s)
+
+        async with (
+            Gateway(settings_in(tmp_path), open_store).running() as at,
+            aiohttp.ClientSession() as client,
+        ):
+            agent = StubAgent(tmp_path / "gw.sock")
+            await agent.connect()
+            await agent.say(ready(a_release(1), engine_url=engine.url))
+            revision = await publish(store, a_route(1, hold=hold), a_release(1))
+            await eventually(
+                lambda: bool(agent.heard) and agent.last.routes == {SERVICE: revision},
+                deadline_s=20,
+            )
+
+            async def code() -> str:
+                url = f"http://{at.clients}/v1/completions"
+                async with client.post(url, json={"model": SERVICE}) as answer:
+                    document = await answer.json()
+                    return "" if answer.status == 200 else str(document["error"]["code"])
+
+            async def codes(until_s: float) -> list[str]:
+                got = []
+                while time.monotonic() < until_s:
+                    got.append(await code())
+                    await asyncio.sleep(0.01)
+                return got
+
+            assert set(await codes(time.monotonic() + patience.longest_s)) == {""}
+            proxy.freeze()
+            cut_at = time.monotonic()
+            # What nobody has acknowledged has no effect here, and must not be waited for either.
+            await publish(store, a_route(2))
+            stopped_by = cut_at + patience.longest_s + fence_s
+            while time.monotonic() < stopped_by and not await code():
+                await asyncio.sleep(0.01)
+            assert time.monotonic() > cut_at + fence_s
+            assert set(await codes(time.monotonic() + 1.0)) == {"fenced"}
+            assert not agent.last.is_connected
+            assert agent.last.routes == {SERVICE: revision}
+            proxy.cut()
+            proxy.thaw()
+            await eventually(lambda: agent.last.is_connected, deadline_s=20)
             await agent.vanish()
 
 

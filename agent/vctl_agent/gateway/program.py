@@ -22,6 +22,7 @@ from aiohttp import web
 from vctl_agent.configuration import Address
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
+from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
@@ -68,7 +69,8 @@ class Gateway:
         self.link = AgentLink(self.state, self.live.accept)
         self.live.bells.append(self.link.ring)
         self.references = References(self.link.ring)
-        self._metrics = Metrics(self.live, self.references)
+        self.barrier = Barrier(self.live)
+        self._metrics = Metrics(self.live, self.references, self.barrier)
         self._saver = Saver(self.live, settings.state, settings.fleet)
 
     def state(self) -> GatewayState:
@@ -96,6 +98,7 @@ class Gateway:
                 self.references,
                 upstream,
                 self._metrics,
+                barrier=self.barrier,
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 has_access_log=settings.has_access_log,
@@ -226,6 +229,6 @@ def _etcd(settings: StoreSettings) -> OpenStore:
         from vctl_plans.store.etcd import EtcdStore  # noqa: PLC0415
 
         store = EtcdStore(settings, known=known)
-        return Source(store, lambda: store.fingerprint.cluster_id)
+        return Source(store, lambda: store.fingerprint.cluster_id, store.overdue_s)
 
     return open_etcd
