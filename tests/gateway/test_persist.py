@@ -16,6 +16,7 @@ from vctl_agent.gateway.live import Acted, Live
 from vctl_agent.gateway.persist import FILE_NAME, Saver, load
 from vctl_plans.codec import encode
 from vctl_plans.groups import Group, Groups
+from vctl_plans.route import Hold, Stage
 
 
 def a_live() -> Live:
@@ -75,6 +76,19 @@ async def test_nothing_is_written_when_nothing_changed(tmp_path: Path):
 async def test_disk_that_fails_holds_nothing_back(tmp_path: Path):
     live = a_live()
     assert not await Saver(live, tmp_path / "missing", FLEET).save()
+    assert live.acknowledged is live.acted
+
+
+async def test_disk_that_fails_holds_back_the_word_that_a_barrier_stands(tmp_path: Path):
+    """Else a crash with the store away would serve by the route before it."""
+    live = a_live()
+    saver = Saver(live, tmp_path / "later", FLEET)
+    held = a_route(1, hold=Hold(stage=Stage.FENCED, fence_s=1.0, limit_s=1.0))
+    live.learn(an_update(10, **support(held, at=10)))
+    assert not await saver.save()
+    assert live.acknowledged.known.routes == {}
+    (tmp_path / "later").mkdir()
+    assert await saver.save()
     assert live.acknowledged is live.acted
 
 

@@ -127,6 +127,7 @@ class Saver:
         """Write what is acted on now, if the disk holds something else; then acknowledge it.
 
         A disk that fails does not hold back the acknowledgement: the fleet goes on, and it is said.
+        Only the word that a barrier stands has to outlive a crash, and is not given without it.
         """
         acted = self._live.acted
         is_saved = True
@@ -138,6 +139,7 @@ class Saver:
             except OSError as cause:
                 is_saved = False
                 _log.error("state not saved", path=str(self._path), error=str(cause))
-        if self._live.acknowledged is not acted:
+        has_barrier = any(at.route.hold is not None for at in acted.known.routes.values())
+        if self._live.acknowledged is not acted and (is_saved or not has_barrier):
             self._live.acknowledge(acted)
         return is_saved
