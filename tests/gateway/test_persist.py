@@ -104,6 +104,20 @@ async def test_every_change_reaches_the_disk(tmp_path: Path):
     assert os.listdir(tmp_path) == [FILE_NAME]  # noqa: PTH208  an async test, and a quick call
 
 
+async def test_older_state_never_lands_on_a_newer_one(tmp_path: Path):
+    """The end of a gateway saves as well, perhaps while a change is just being written."""
+    live = a_live()
+    saver = Saver(live, tmp_path, FLEET)
+    for _ in range(40):
+        live.accept(ready(a_release(1)))
+        task = asyncio.create_task(saver.save())
+        await asyncio.sleep(0)
+        live.accept(ready(a_release(1), a_release(2)))
+        await saver.save()
+        await task
+        assert load(tmp_path, FLEET).agent == live.acted.agent
+
+
 async def test_file_that_cannot_be_used_is_as_none(tmp_path: Path):
     assert load(tmp_path, FLEET) == Acted()
     await Saver(a_live(), tmp_path, "other").save()

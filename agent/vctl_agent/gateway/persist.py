@@ -109,6 +109,7 @@ class Saver:
         self._fleet = fleet
         self._written = b""
         self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()  # else the older of two states can be renamed last
         live.bells.append(self._changed.set)
 
     async def run(self) -> None:
@@ -129,6 +130,10 @@ class Saver:
         A disk that fails does not hold back the acknowledgement: the fleet goes on, and it is said.
         Only the word that a barrier stands has to outlive a crash, and is not given without it.
         """
+        async with self._writing:
+            return await self._save()
+
+    async def _save(self) -> bool:
         acted = self._live.acted
         is_saved = True
         content = msgspec.json.encode(saved(acted, self._fleet), order="sorted")
