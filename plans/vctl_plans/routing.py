@@ -12,6 +12,8 @@ from vctl_plans.share import share
 
 RELEASE_HEADER = "x-vctl-release"
 SESSION_HEADER = "x-vctl-session"
+USER_HEADER = "x-vctl-user"
+TENANT_HEADER = "x-vctl-tenant"
 
 
 class Why(StrEnum):

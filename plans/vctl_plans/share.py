@@ -13,6 +13,8 @@ def share(salt: str, key: str) -> float:
 
     53 bits of BLAKE3 over the length-prefixed salt and the key: what a double holds exactly.
     """
-    salted = len(salt).to_bytes(4, "big") + salt.encode() + key.encode()
+    # A header field that is no UTF-8 reaches us with surrogates, and falls somewhere as well.
+    text = (salt + key).encode(errors="surrogatepass")
+    salted = len(salt).to_bytes(4, "big") + text
     bits = int.from_bytes(blake3(salted).digest(8), "big") >> 11
     return bits / _BUCKETS * FULL_WEIGHT

@@ -10,7 +10,7 @@ from tests.agent.support import SERVICE, Node, a_fleet, a_rollout, make_releases
 from vctl_agent.engines.fake import FakeEngine
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 from vctl_plans.phase import NodePhase, RolloutPhase
-from vctl_plans.route import Route
+from vctl_plans.route import Override, Route
 
 
 @pytest.fixture
@@ -232,6 +232,45 @@ async def test_same_bytes_in_a_wanted_release_are_not_unloaded(node: Node, tmp_p
 
     assert [first.engine_name] == list(node.engine.adapters)
     assert node.phase(1) is None, "else the rollout would wait for it to be unloaded"
+
+
+async def test_release_of_an_override_is_brought_offered_and_never_unloaded(
+    node: Node, tmp_path: Path
+) -> None:
+    """It serves as stable and candidate do, also while another rollout settles."""
+    releases = make_releases(tmp_path, 3)
+    overrides = (Override(group="b3:g", release=2),)
+    route = Route(service=SERVICE, stable=1, overrides=overrides)
+    node.reconciler.want(a_fleet(releases, route=route))
+    await node.settle(lambda: [node.phase(n) for n in (1, 2)] == [NodePhase.READY] * 2)
+    assert node.link.told is not None
+    assert [1, 2] == [ready.number for ready in node.link.told.ready]
+
+    listed = a_rollout(3, phase=RolloutPhase.SETTLING, unload=(1, 2))
+    moved = msgspec.structs.replace(route, stable=3)
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=moved))
+    await node.settle(lambda: node.phase(3) is NodePhase.READY)
+    await node.settle(lambda: releases[1].engine_name not in node.engine.adapters)
+    await node.idle()
+
+    assert node.phase(2) is NodePhase.READY
+    assert releases[2].engine_name in node.engine.adapters
+    assert [2, 3] == [ready.number for ready in node.link.told.ready]
+
+
+async def test_release_of_an_override_that_cannot_be_served_is_said(
+    node: Node, tmp_path: Path
+) -> None:
+    """Its group's traffic is traffic."""
+    releases = make_releases(tmp_path, 2)
+    node.engine.failures["load"] = PermanentEngineError("refused")
+    overrides = (Override(group="b3:g", release=2),)
+    route = Route(service=SERVICE, overrides=overrides)
+    node.reconciler.want(a_fleet(releases, route=route))
+
+    await node.settle(lambda: node.phase(2) is NodePhase.FAILED)
+
+    assert f"release 2 of {SERVICE} is failed" == node.reconciler.unserved
 
 
 async def test_report_is_made_only_when_something_changed(node: Node, tmp_path: Path) -> None:

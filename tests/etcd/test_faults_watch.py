@@ -154,3 +154,48 @@ async def test_an_idle_watch_stays_alive_by_asking_for_progress(cut: Cut, prefix
     assert not reading.done()
     await cut.direct.put(prefix + "a", b"")
     assert (await reading).changed == {prefix + "a"}
+
+
+async def test_watch_of_a_process_that_was_stopped_is_overdue_at_once(cut: Cut, prefix: str):
+    """Before the event loop has turned once, so before anything can be done by what is known."""
+    updates = await watching(cut, prefix)
+    assert cut.behind.overdue_s() == 0.0
+    time.sleep(1.8)  # noqa: ASYNC251  as SIGSTOP does; longer than patience lasts (1.5 s)
+    assert cut.behind.overdue_s() > 0.2
+
+    async def is_heard() -> bool:
+        return cut.behind.overdue_s() == 0.0
+
+    await eventually(is_heard, "the watch to be heard again")
+    await cut.direct.put(prefix + "key", b"after")
+    await assert_arrives(cut, updates, prefix)
+
+
+async def test_watch_that_is_heard_is_never_overdue(cut: Cut, prefix: str):
+    """Neither while nothing happens, for it is asked, nor while nothing is watched."""
+    assert cut.behind.overdue_s() == 0.0
+    updates = await watching(cut, prefix)
+    await asyncio.sleep(3.0)  # twice as long as patience lasts
+
+    async def is_heard() -> bool:
+        return cut.behind.overdue_s() == 0.0
+
+    await eventually(is_heard, "the watch to be heard")
+    await cut.direct.put(prefix + "key", b"after")
+    await assert_arrives(cut, updates, prefix)
+
+
+async def test_watch_that_is_cut_off_in_silence_becomes_overdue(cut: Cut, prefix: str):
+    """And is heard again once it has listed."""
+    updates = await watching(cut, prefix)
+    cut.proxy.freeze()
+
+    async def is_overdue() -> bool:
+        return cut.behind.overdue_s() > 0.5
+
+    await eventually(is_overdue, "the silence to be noticed")
+    await cut.direct.put(prefix + "key", b"after")
+    cut.proxy.cut()
+    cut.proxy.thaw()
+    await assert_arrives(cut, updates, prefix)
+    assert cut.behind.overdue_s() == 0.0

@@ -26,10 +26,11 @@ from vctl_agent.local import (
     to_line,
 )
 from vctl_plans.codec import encode
+from vctl_plans.groups import Groups
 from vctl_plans.keys import Keys
 from vctl_plans.phase import Component
 from vctl_plans.release import Artifact, Release, release_digest
-from vctl_plans.route import Route
+from vctl_plans.route import Override, Route
 from vctl_plans.statistics import Statistics
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.memory import MemoryStore
@@ -83,6 +84,17 @@ async def publish(store: Store, route: Route | None, *releases: Release) -> int:
     if route is not None:
         puts.append(Put(KEYS.route(route.service), encode(route)))
     return await store.commit(Txn(operations=tuple(puts)))
+
+
+async def publish_groups(store: Store, *groups: Groups) -> None:
+    for each in groups:
+        await store.put(KEYS.groups(each.digest), encode(each))
+
+
+def overridden(stable: int, *overrides: tuple[Groups, int], **fields: Any) -> Route:
+    """Return a route on which groups get releases of their own."""
+    listed = tuple(Override(group=groups.digest, release=n) for groups, n in overrides)
+    return a_route(stable, overrides=listed, **fields)
 
 
 async def eventually(holds: Callable[[], bool], *, deadline_s: float = DEADLINE_S) -> None:

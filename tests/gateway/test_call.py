@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from multidict import CIMultiDict
 
 from tests.gateway.support import a_release, a_route, ready
 from vctl_agent.gateway.answers import Refused
@@ -75,6 +76,22 @@ def test_key_is_the_one_that_every_gateway_finds():
     assert read_asked(call, {}, "id").key == session_key({}, document, "id")
     headers = {"x-vctl-session": "s1"}
     assert read_asked(call, headers, "id").key == session_key(headers, document, "id")
+
+
+def test_caller_is_what_headers_say_else_the_bodys_user():
+    call = read_call(b'{"model":"support","user":"bo"}')
+    fields = CIMultiDict(
+        {"X-VCTL-User": "ann", "x-vctl-tenant": "acme", "X-Tier": "b", "Cookie": "c"}
+    )
+    asked = read_asked(call, fields, "id", named={"x-tier", "x-region"})
+    assert (asked.request, asked.user, asked.tenant) == ("id", "ann", "acme")
+    assert asked.headers == {"x-tier": "b"}
+    assert read_asked(call, {}, "id").user == "bo"
+    assert read_asked(call, {"x-vctl-session": "s"}, "id").user == "bo"
+    assert read_asked(call, fields, "id").headers == {}
+    for user in ("7", "null", '["bo"]', '""'):
+        call = read_call(b'{"model":"support","user":%s}' % user.encode())
+        assert read_asked(call, {}, "id").user == ""
 
 
 def test_release_header_is_a_number_or_refused():

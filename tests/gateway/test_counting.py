@@ -26,6 +26,7 @@ from tests.gateway.support import (
     serving,
 )
 from vctl_agent.gateway.agentlink import COALESCE_S
+from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.counting import (
     KEPT_RELEASES,
     KEPT_ROUTES,
@@ -341,7 +342,9 @@ async def test_agent_that_comes_back_is_told_all(gateway: Bench):
 
 def counting() -> Counting:
     live = Live(Acted(), prefix="/", clock=lambda: 0.0)
-    made = Counting("boot", Metrics(live, References(lambda: None)), clock=lambda: 0.0)
+    made = Counting(
+        "boot", Metrics(live, References(lambda: None), Barrier(live)), clock=lambda: 0.0
+    )
     made.watch((SERVICE,))
     return made
 

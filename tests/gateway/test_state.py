@@ -1,15 +1,21 @@
 import msgspec
 
-from tests.gateway.support import KEYS, SERVICE, a_release, a_route, ready
+from tests.gateway.support import KEYS, SERVICE, a_release, a_route, overridden, ready
 from vctl_agent.gateway.state import (
     Known,
+    RouteAt,
+    Unreadable,
     applied,
     is_behind,
     newly_unreadable,
+    refused,
+    supplied,
     targets,
     unready,
 )
 from vctl_plans.codec import encode
+from vctl_plans.groups import Group, Groups
+from vctl_plans.route import Hold, Stage
 from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
 
@@ -86,6 +92,49 @@ def test_values_at_a_known_revision_are_not_read_again():
     after = applied(before, an_update(12, **support(at=5)), KEYS.services)
     assert after.routes[SERVICE] is before.routes[SERVICE]
     assert after.releases[SERVICE, 1] is before.releases[SERVICE, 1]
+
+
+def test_what_an_earlier_run_left_is_read_again_at_the_first_update():
+    """It may have known fewer fields, and have thrown the others away."""
+    saved = Known(routes={SERVICE: RouteAt(5, a_route(1))})
+    held = a_route(1, hold=Hold(stage=Stage.HOLD, fence_s=1.0, limit_s=1.0))
+    known = applied(saved, an_update(9, **support(held, at=5)), KEYS.services)
+    assert known.routes[SERVICE].route == held
+
+
+def test_groups_complete_only_the_routes_that_name_no_others():
+    one, other = (Groups(groups=(Group(name=name),)) for name in ("a", "b"))
+    values = support(overridden(1, (one, 2), (other, 3)), at=5)
+    values["chat/route"] = (encode(overridden(1, (other, 2), service="chat")), 6)
+    known = applied(Known(), an_update(9, **values), KEYS.services)
+    assert known.missing() == {one.digest, other.digest}
+    known = supplied(known, other.digest, other)
+    assert (known.route_revisions(), set(known.waiting)) == ({"chat": 6}, {SERVICE})
+    known = supplied(known, one.digest, one)
+    assert (known.route_revisions(), known.waiting) == ({"chat": 6, SERVICE: 5}, {})
+    assert known.missing() == frozenset()
+
+
+def test_groups_that_no_route_names_are_not_kept():
+    one, other = (Groups(groups=(Group(name=name),)) for name in ("a", "b"))
+    known = applied(Known(), an_update(9, **support(overridden(1, (one, 2)))), KEYS.services)
+    assert supplied(known, other.digest, other) == known
+    known = supplied(known, one.digest, one)
+    assert applied(known, an_update(10, **support(at=10)), KEYS.services).groups == {}
+
+
+def test_route_that_waits_for_refused_groups_is_unreadable_and_said_once():
+    one = Groups(groups=(Group(name="a"),))
+    values = support(overridden(1, (one, 2)), at=5)
+    first = applied(Known(), an_update(9, **values), KEYS.services)
+    known = refused(first, one.digest, "broken", KEYS.services)
+    assert known.unreadable == (Unreadable(KEYS.route(SERVICE), 5, "broken", one.digest),)
+    assert refused(known, one.digest, "broken", KEYS.services) == known
+    later = applied(known, an_update(10, **values), KEYS.services)
+    assert newly_unreadable(known, later) == []
+    rewritten = applied(later, an_update(11, **values | support(at=11)), KEYS.services)
+    assert rewritten.unreadable == ()
+    assert supplied(later, one.digest, one).unreadable == ()
 
 
 def test_store_that_went_back_is_behind():

@@ -26,7 +26,7 @@ async def followed(live: Live, store: MemoryStore) -> AsyncIterator[list[Fingerp
         asked.append(known)
         return Source(store, lambda: 7)
 
-    task = asyncio.create_task(follow(live, open_store, KEYS.services))
+    task = asyncio.create_task(follow(live, open_store, KEYS))
     try:
         yield asked
     finally:

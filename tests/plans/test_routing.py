@@ -2,12 +2,14 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import SERVICE, a_route
-from vctl_plans.route import Route
+from vctl_plans.groups import Group, Groups
+from vctl_plans.route import Consistency, Override, Route
 from vctl_plans.routing import Asked, Choice, Refusal, Why, cache_salt, choose, session_key
 from vctl_plans.share import share
 
@@ -150,3 +152,78 @@ def test_cache_salt_separates_every_part() -> None:
 
     assert 5 == len(salts)
     assert shifted not in salts
+
+
+STAFF = Groups(groups=(Group(name="staff", users=("ann", "bo")),))
+ACME = Groups(groups=(Group(name="acme", tenant="acme"), Group(name="tier", header={"x-t": "1"})))
+KNOWN = {each.digest: each for each in (STAFF, ACME)}
+OVERRIDDEN = a_route(
+    candidate=2,
+    weight=30.0,
+    overrides=(Override(group=STAFF.digest, release=3), Override(group=ACME.digest, release=4)),
+)
+
+CALLERS = st.builds(
+    Asked,
+    st.text(max_size=8),
+    user=st.sampled_from(["", "ann", "bo", "cy"]),
+    tenant=st.sampled_from(["", "acme", "other"]),
+    headers=st.sampled_from([{}, {"x-t": "1"}, {"x-t": "2"}]),
+)
+
+
+@given(CALLERS)
+def test_first_override_that_matches_decides_and_all_others_go_by_weight(asked: Asked) -> None:
+    """An override is for its groups, and nobody else notices it."""
+    choice = choose(OVERRIDDEN, asked, KNOWN)
+
+    if asked.user in {"ann", "bo"}:
+        assert Choice(3, Why.OVERRIDE, "staff") == choice
+    elif asked.tenant == "acme":
+        assert Choice(4, Why.OVERRIDE, "acme") == choice
+    elif asked.headers.get("x-t") == "1":
+        assert Choice(4, Why.OVERRIDE, "tier") == choice
+    else:
+        assert choose(a_route(candidate=2, weight=30.0), asked) == choice
+
+
+@given(CALLERS, st.sampled_from([1, 2, 3, 4]))
+def test_named_release_goes_before_any_override(asked: Asked, release: int) -> None:
+    """And an override's release may be named by anybody: it is routed."""
+    named = msgspec.structs.replace(asked, release=release)
+
+    assert Choice(release, Why.NAMED) == choose(OVERRIDDEN, named, KNOWN)
+
+
+@given(CALLERS)
+def test_override_whose_groups_are_unknown_refuses_rather_than_guesses(asked: Asked) -> None:
+    """But not the members of one that stands before it."""
+    choice = choose(OVERRIDDEN, asked, {STAFF.digest: STAFF})
+
+    if asked.user in {"ann", "bo"}:
+        assert Choice(3, Why.OVERRIDE, "staff") == choice
+    else:
+        reason = "the groups of release 4 are not known here yet"
+        assert Refusal(503, reason) == choice
+
+
+@given(st.text(max_size=8), st.text(min_size=1, max_size=8), st.floats(0, 100, exclude_min=True))
+def test_eventual_goes_by_request_and_session_by_session(
+    key: str, request: str, weight: float
+) -> None:
+    """Where a request brings no id of its own, its session decides."""
+    session = a_route(candidate=2, weight=weight)
+    eventual = msgspec.structs.replace(session, consistency=Consistency.EVENTUAL)
+    asked = Asked(key, request=request)
+
+    assert choose(session, Asked(key)) == choose(session, asked)
+    assert choose(session, Asked(request)) == choose(eventual, asked)
+    assert choose(session, Asked(key)) == choose(eventual, Asked(key))
+
+
+def test_key_that_is_no_utf8_falls_somewhere() -> None:
+    """A header field may hold any byte; as text it then has surrogates."""
+    odd = b"\xff".decode(errors="surrogateescape")
+
+    assert 0 <= share("salt", odd) < 100
+    assert share("salt", odd) != share("salt", b"\xfe".decode(errors="surrogateescape"))

@@ -4,14 +4,21 @@ The body is split once at the top level; values that the gateway does not decide
 bytes. A name that stands twice counts once (the last): engine and gateway never see two models.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.state import Target
-from vctl_plans.routing import RELEASE_HEADER, SESSION_HEADER, Asked, session_key
+from vctl_plans.routing import (
+    RELEASE_HEADER,
+    SESSION_HEADER,
+    TENANT_HEADER,
+    USER_HEADER,
+    Asked,
+    session_key,
+)
 
 _DECIDING = ("messages", "prompt_cache_key", "user")
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -40,8 +47,20 @@ def read_call(body: bytes) -> Call:
     return Call(_text(fields, "model", is_required=True), fields)
 
 
-def read_asked(call: Call, headers: Mapping[str, str], request_id: str) -> Asked:
+def read_asked(
+    call: Call,
+    headers: Mapping[str, str],
+    request_id: str,
+    *,
+    named: Iterable[str] = (),
+) -> Asked:
     """Return what of the request decides its release.
+
+    Args:
+        call: The request's body.
+        headers: Its header fields, whatever the case of their names.
+        request_id: Its id.
+        named: The header fields that groups name; no others decide, and no others are kept.
 
     Raises:
         Refused: 400, the release header is not a release's number.
@@ -49,8 +68,14 @@ def read_asked(call: Call, headers: Mapping[str, str], request_id: str) -> Asked
     deciding: dict[str, Any] = {}
     if not headers.get(SESSION_HEADER):
         deciding = {name: _value(call.fields, name) for name in _DECIDING if name in call.fields}
-    key = session_key(headers, deciding, request_id)
-    return Asked(key, _named_release(headers.get(RELEASE_HEADER, "")))
+    return Asked(
+        session_key(headers, deciding, request_id),
+        _named_release(headers.get(RELEASE_HEADER, "")),
+        request=request_id,
+        user=headers.get(USER_HEADER, "") or _user(call),
+        tenant=headers.get(TENANT_HEADER, ""),
+        headers={name: headers[name] for name in named if name in headers},
+    )
 
 
 def engine_body(call: Call, target: Target) -> bytes:
@@ -65,6 +90,11 @@ def engine_body(call: Call, target: Target) -> bytes:
         "cache_salt": msgspec.Raw(_encoder.encode(salt)),
     }
     return _encoder.encode(call.fields | replaced)
+
+
+def _user(call: Call) -> str:
+    user = _value(call.fields, "user")
+    return user if isinstance(user, str) else ""
 
 
 def _named_release(text: str) -> int:

@@ -8,6 +8,7 @@ on a rollback still acts on it after a crash with etcd away (invariant I6).
 from collections.abc import Callable
 
 import msgspec
+import structlog
 
 from vctl_agent.gateway.state import (
     Known,
@@ -15,12 +16,17 @@ from vctl_agent.gateway.state import (
     Target,
     applied,
     is_behind,
+    refused,
+    supplied,
     targets,
     unready,
 )
 from vctl_agent.local import AgentState
 from vctl_plans.errors import RestoredBackup
+from vctl_plans.groups import Groups
 from vctl_plans.store.port import Update
+
+_log = structlog.get_logger()
 
 
 class Acted(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +53,11 @@ class Live:
         self.acted = acted
         self.acknowledged = acted
         self.targets: dict[ReleaseId, Target] = targets(acted.known, acted.agent)
+        self.named_headers = acted.known.named_headers()
         self.suspended = ""  # why no update is taken any more; empty: updates are taken
         self.bells: list[Callable[[], None]] = []
+        self.has_been_in_contact = False  # since the start
+        self.overdue_s: Callable[[], float] = _never  # see `watch.Source`
         self._prefix = prefix
         self._clock = clock
         self._engine_url = engine_url
@@ -69,7 +78,7 @@ class Live:
 
     def last_contact_s(self) -> float:
         """Return the seconds since the store's watch was live (or the start); 0 while it is."""
-        return 0.0 if self._contact is None else self._clock() - self._contact
+        return self.overdue_s() if self._contact is None else self._clock() - self._contact
 
     def learn(self, update: Update, *, cluster_id: int = 0) -> None:
         """Take an update of the store. A broken watch changes nothing that is served.
@@ -87,7 +96,18 @@ class Live:
             )
         known = applied(self.acted.known, update, self._prefix)
         self._contact = None
+        self.has_been_in_contact = True
         self._act(Acted(known=known, agent=self.acted.agent, cluster_id=cluster_id))
+
+    def supply(self, digest: str, groups: Groups) -> None:
+        """Take groups that were read, and act on the routes that waited for them alone."""
+        known = supplied(self.acted.known, digest, groups)
+        self._act(msgspec.structs.replace(self.acted, known=known))
+
+    def refuse(self, digest: str, problem: str) -> None:
+        """Have the routes that wait for the groups of *digest* count as unreadable."""
+        known = refused(self.acted.known, digest, problem, self._prefix)
+        self._act(msgspec.structs.replace(self.acted, known=known))
 
     def lose_contact(self) -> None:
         """Go on with the last that is known."""
@@ -123,8 +143,10 @@ class Live:
         return "" if self.targets else f"nothing routed can be served here: {missing}"
 
     def _act(self, acted: Acted) -> None:
+        _log_moved(self.acted.known.route_revisions(), acted.known.route_revisions())
         self.acted = acted
         self.targets = targets(acted.known, acted.agent)
+        self.named_headers = acted.known.named_headers()
         self._latch()
         self._ring()
 
@@ -135,3 +157,13 @@ class Live:
     def _ring(self) -> None:
         for bell in self.bells:
             bell()
+
+
+def _log_moved(before: dict[str, int], after: dict[str, int]) -> None:
+    for service in sorted(before.keys() | after.keys()):
+        if before.get(service) != after.get(service):
+            _log.info("route acted on", service=service, route=after.get(service, 0))
+
+
+def _never() -> float:
+    return 0.0

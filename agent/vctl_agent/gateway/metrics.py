@@ -7,9 +7,10 @@ known anyway (counts, revisions) is read when it is asked for, not kept twice.
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_plans.statistics import ErrorClass, Sample
@@ -21,7 +22,7 @@ _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 1
 class Metrics:
     """Counters and histograms of requests, and the present read at each scrape."""
 
-    def __init__(self, live: Live, references: References) -> None:
+    def __init__(self, live: Live, references: References, barrier: Barrier) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "vctl_gateway_requests_total",
@@ -53,7 +54,7 @@ class Metrics:
         self._histograms: dict[tuple[str, int], Histogram] = {}
         self._error_counters: dict[tuple[str, int, ErrorClass], Counter] = {}
         self._first_tokens: dict[tuple[str, int], Histogram] = {}
-        self.registry.register(_Present(live, references))
+        self.registry.register(_Present(live, references, barrier))
 
     def count(self, service: str, release: int, status: int, seconds: float) -> None:
         """Count a request that ended; the label's children are looked up once each."""
@@ -91,9 +92,10 @@ class Metrics:
 class _Present(Collector):
     """Reads what the gateway knows at the moment of a scrape."""
 
-    def __init__(self, live: Live, references: References) -> None:
+    def __init__(self, live: Live, references: References, barrier: Barrier) -> None:
         self._live = live
         self._references = references
+        self._barrier = barrier
 
     def collect(self) -> Iterator[Metric]:
         in_flight = GaugeMetricFamily(
@@ -112,8 +114,27 @@ class _Present(Collector):
         for service, route_revision in self._live.acted.known.route_revisions().items():
             revision.add_metric([service], route_revision)
         yield revision
+        yield from self._held()
         yield GaugeMetricFamily(
             "vctl_gateway_last_contact_seconds",
             "Seconds since the watch of etcd was live; 0 while it is.",
             value=self._live.last_contact_s(),
         )
+
+    def _held(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily(
+            "vctl_gateway_held_requests",
+            "Requests that wait until their service has switched.",
+            labels=["service"],
+        )
+        for service in self._live.acted.known.routes.keys() | self._barrier.held.keys():
+            held.add_metric([service], self._barrier.held.get(service, 0))
+        yield held
+        timeouts = CounterMetricFamily(
+            "vctl_gateway_hold_timeouts",
+            "Requests that were sent away because their service did not switch in time.",
+            labels=["service"],
+        )
+        for service, count in self._barrier.timeouts.items():
+            timeouts.add_metric([service], count)
+        yield timeouts

@@ -1,4 +1,4 @@
-"""The gateway's memory on disk: the last route, its releases, and the agent's last word.
+"""The gateway's memory on disk: the last route, its releases and groups, the agent's last word.
 
 A gateway that starts while etcd and the agent are away serves by it. It is written off the event
 loop, atomically, and only when it differs; a disk that fails is logged and never stops a request.
@@ -15,6 +15,7 @@ import structlog
 from vctl_agent.gateway.live import Acted, Live
 from vctl_agent.gateway.state import Known, ReleaseAt, RouteAt
 from vctl_agent.local import AgentState
+from vctl_plans.groups import Groups
 from vctl_plans.release import Release
 
 FILE_NAME = "gateway.json"
@@ -29,6 +30,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     fleet: str
     routes: dict[str, RouteAt]
     releases: tuple[Release, ...]  # those that the routes serve or may go back to at once
+    groups: tuple[Groups, ...] = ()  # those that the routes name; their digests are not trusted
     agent: AgentState | None = None
     cluster_id: int = 0
 
@@ -42,10 +44,12 @@ def saved(acted: Acted, fleet: str) -> Saved:
         for number in (*at.route.serving, *at.route.instant)
     }
     kept = (known.releases[each].release for each in sorted(wanted) if each in known.releases)
+    named = frozenset().union(*(at.groups for at in known.routes.values()))
     return Saved(
         fleet=fleet,
         routes=known.routes,
         releases=tuple(kept),
+        groups=tuple(known.groups[each] for each in sorted(named & known.groups.keys())),
         agent=acted.agent,
         cluster_id=acted.cluster_id,
     )
@@ -54,7 +58,8 @@ def saved(acted: Acted, fleet: str) -> Saved:
 def restored(kept: Saved) -> Acted:
     """Return what an earlier run acted on; releases are read again when the store answers."""
     releases = {(r.service, r.number): ReleaseAt(0, r) for r in kept.releases}
-    known = Known(routes=kept.routes, releases=releases)
+    groups = {each.digest: each for each in kept.groups}
+    known = Known(routes=kept.routes, releases=releases, groups=groups)
     return Acted(known=known, agent=kept.agent, cluster_id=kept.cluster_id)
 
 
@@ -104,6 +109,7 @@ class Saver:
         self._fleet = fleet
         self._written = b""
         self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()  # else the older of two states can be renamed last
         live.bells.append(self._changed.set)
 
     async def run(self) -> None:
@@ -122,7 +128,12 @@ class Saver:
         """Write what is acted on now, if the disk holds something else; then acknowledge it.
 
         A disk that fails does not hold back the acknowledgement: the fleet goes on, and it is said.
+        Only the word that a barrier stands has to outlive a crash, and is not given without it.
         """
+        async with self._writing:
+            return await self._save()
+
+    async def _save(self) -> bool:
         acted = self._live.acted
         is_saved = True
         content = msgspec.json.encode(saved(acted, self._fleet), order="sorted")
@@ -133,6 +144,7 @@ class Saver:
             except OSError as cause:
                 is_saved = False
                 _log.error("state not saved", path=str(self._path), error=str(cause))
-        if self._live.acknowledged is not acted:
+        has_barrier = any(at.route.hold is not None for at in acted.known.routes.values())
+        if self._live.acknowledged is not acted and (is_saved or not has_barrier):
             self._live.acknowledge(acted)
         return is_saved

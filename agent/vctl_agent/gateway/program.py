@@ -22,6 +22,7 @@ from aiohttp import web
 from vctl_agent.configuration import Address
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
+from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
@@ -59,10 +60,10 @@ class Gateway:
         self._settings = settings
         self._open_store = open_store
         self._boot_id = uuid.uuid4().hex
-        self._prefix = Keys(settings.fleet, settings.prefix).services
+        self._keys = Keys(settings.fleet, settings.prefix)
         self.live = Live(
             load(settings.state, settings.fleet),
-            prefix=self._prefix,
+            prefix=self._keys.services,
             clock=time.monotonic,
             engine_url=settings.engine,
         )
@@ -73,7 +74,8 @@ class Gateway:
             interval_s=self._report_interval_s,
         )
         self.references = References(self.link.ring)
-        self._metrics = Metrics(self.live, self.references)
+        self.barrier = Barrier(self.live)
+        self._metrics = Metrics(self.live, self.references, self.barrier)
         self.counting = Counting(self._boot_id, self._metrics)
         self._watch_services()
         self.live.bells += [self.link.ring, self._watch_services]
@@ -117,6 +119,7 @@ class Gateway:
                 upstream,
                 self._metrics,
                 counting=self.counting,
+                barrier=self.barrier,
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 has_access_log=settings.has_access_log,
@@ -136,7 +139,7 @@ class Gateway:
             yield Addresses(clients_at, admin_at)
 
     async def _watch(self) -> None:
-        await follow(self.live, self._open_store, self._prefix)
+        await follow(self.live, self._open_store, self._keys)
 
     def _readiness(self, proxy: Proxy) -> Readiness:
         return readiness(
@@ -247,6 +250,6 @@ def _etcd(settings: StoreSettings) -> OpenStore:
         from vctl_plans.store.etcd import EtcdStore  # noqa: PLC0415
 
         store = EtcdStore(settings, known=known)
-        return Source(store, lambda: store.fingerprint.cluster_id)
+        return Source(store, lambda: store.fingerprint.cluster_id, store.overdue_s)
 
     return open_etcd

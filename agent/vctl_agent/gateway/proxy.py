@@ -16,6 +16,7 @@ from aiohttp.http import HttpProcessingError, RawRequestMessage
 
 from vctl_agent.gateway import answers, headers
 from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
 from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.inflight import References
@@ -54,6 +55,9 @@ class Passage(msgspec.Struct):
     release: int = 0
     route: int = 0
     status: int = CLIENT_GONE
+    why: str = ""  # the release was chosen; empty: none was
+    group: str = ""  # that the request is in, where an override chose
+    held_s: float = 0.0  # that it waited behind a barrier
 
 
 class Proxy:
@@ -65,6 +69,7 @@ class Proxy:
         upstream: The engine.
         metrics: Where ends are counted.
         counting: Where ends are counted by release, for guardrails.
+        barrier: Where requests wait while their service switches.
         max_body_bytes: The largest body that is read.
         has_passthrough: Whether models that are no service are passed on unchanged.
         has_access_log: Whether a line is logged for each request.
@@ -78,6 +83,7 @@ class Proxy:
         metrics: Metrics,
         *,
         counting: Counting,
+        barrier: Barrier,
         max_body_bytes: int,
         has_passthrough: bool = False,
         has_access_log: bool = True,
@@ -91,6 +97,7 @@ class Proxy:
         self._upstream = upstream
         self._metrics = metrics
         self._counting = counting
+        self._barrier = barrier
         self._max_body_bytes = max_body_bytes
         self._has_passthrough = has_passthrough
         self._has_access_log = has_access_log
@@ -158,23 +165,36 @@ class Proxy:
         body = await self._read_body(request)
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
-        if at is not None:
-            return await self._serve_managed(request, passage, call, at)
+        while at is not None:
+            passage.service, passage.route = call.model, at.revision
+            if self._barrier.admits(at):
+                return await self._serve_managed(request, passage, call, at)
+            at = await self._held(call.model, passage)
+        passage.route = 0
         if not self._is_passed_through(call.model):
             message = f"there is no model {call.model!r} here"
             raise Refused(404, message, code="model_not_found", param="model")
         passage.service = PASSED_THROUGH
         return await self._ask(request, passage, body, None)
 
+    async def _held(self, service: str, passage: Passage) -> RouteAt | None:
+        """Return the service's route once no barrier is before it; choose before any await."""
+        began = time.monotonic()
+        try:
+            return await self._barrier.wait(service)
+        finally:
+            passage.held_s += time.monotonic() - began
+
     async def _serve_managed(
         self, request: web.BaseRequest, passage: Passage, call: Call, at: RouteAt
     ) -> web.StreamResponse:
         """Serve a service's request by the release chosen for it, or refuse; never by another."""
-        passage.service, passage.route = call.model, at.revision
-        choice = choose(at.route, read_asked(call, request.headers, passage.request_id))
+        live = self._live
+        asked = read_asked(call, request.headers, passage.request_id, named=live.named_headers)
+        choice = choose(at.route, asked, live.acted.known.groups)
         if isinstance(choice, Refusal):
             raise Refused(choice.status, choice.reason, code="release_not_served")
-        passage.release = choice.release
+        passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
         release_id = (call.model, choice.release)
         counted = Counted(*release_id, self._live.acted.known.digest(release_id), at.revision)
         with self._counting.observe(counted) as seen, self._references.hold(release_id):
@@ -270,7 +290,18 @@ class Proxy:
                 route=passage.route,
                 status=passage.status,
                 ms=round(seconds * 1000, 2),
+                **_reasons(passage),
             )
+
+
+def _reasons(passage: Passage) -> dict[str, str | float]:
+    """Return why the request got its release and what it waited for, as far as there is any."""
+    reasons: dict[str, str | float] = {"why": passage.why} if passage.why else {}
+    if passage.group:
+        reasons["group"] = passage.group
+    if passage.held_s:
+        reasons["held_ms"] = round(passage.held_s * 1000, 2)
+    return reasons
 
 
 def _check_method(request: web.BaseRequest, method: str) -> None:

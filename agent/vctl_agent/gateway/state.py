@@ -1,7 +1,8 @@
 """What the gateway knows, and what follows from it: pure values in, pure values out.
 
 Routes and releases (from etcd) and the agent's word of what is ready come together here, and
-nothing else. A release is a target only when release and agent agree on its digest.
+nothing else. A release is a target only when release and agent agree on its digest. A route whose
+overrides name groups waits, with the one before it in force, until all of these have been read.
 
 The hard decision: an update is read as a whole, never as events, and a value that cannot be read
 keeps the last good one of its own key. So one service's bad write never touches another's.
@@ -16,6 +17,7 @@ import msgspec
 from vctl_agent.local import AgentState, ReadyRelease
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
+from vctl_plans.groups import Groups
 from vctl_plans.phase import Component
 from vctl_plans.release import Release
 from vctl_plans.route import Route
@@ -40,6 +42,11 @@ class RouteAt(msgspec.Struct, frozen=True):
     revision: int
     route: Route
 
+    @property
+    def groups(self) -> frozenset[str]:
+        """The digests of all groups that it is decided by."""
+        return frozenset(override.group for override in self.route.overrides)
+
 
 class ReleaseAt(msgspec.Struct, frozen=True):
     """A release and the revision at which it was written; 0: read from disk."""
@@ -54,13 +61,16 @@ class Unreadable(msgspec.Struct, frozen=True):
     key: str
     revision: int
     problem: str
+    groups: str = ""  # of a route that names groups which were refused: their digest
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """Routes and releases, as of one revision of the store."""
+    """Routes and releases, as of one revision of the store, and the groups that routes name."""
 
     revision: int = 0
     routes: dict[str, RouteAt] = {}
+    waiting: dict[str, RouteAt] = {}  # newer than the service's route; not all groups are read
+    groups: dict[str, Groups] = {}  # by digest, which is theirs; no others than routes name
     releases: dict[ReleaseId, ReleaseAt] = {}
     unreadable: tuple[Unreadable, ...] = ()
 
@@ -77,6 +87,19 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         """Return the digest of a release; empty when it is not known."""
         at = self.releases.get(release_id)
         return at.release.digest if at else ""
+
+    def missing(self) -> frozenset[str]:
+        """Return the digests of the groups that are still to be read."""
+        return _named(self.routes, self.waiting) - self.groups.keys()
+
+    def named_headers(self) -> frozenset[str]:
+        """Return the header fields that decide, by lower-case name."""
+        return frozenset(
+            name
+            for groups in self.groups.values()
+            for group in groups.groups
+            for name in group.header
+        )
 
     def serving(self) -> list[ReleaseId]:
         """Return every release that a request may get, in order."""
@@ -111,23 +134,71 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
     Values whose revision is the one already known are not read again.
     """
     routes: dict[str, RouteAt] = {}
+    waiting: dict[str, RouteAt] = {}
     releases: dict[ReleaseId, ReleaseAt] = {}
     unreadable: list[Unreadable] = []
+    refused = {each.groups: each.problem for each in known.unreadable if each.groups}
     for key, entry in update.entries.items():
         service, _, rest = key.removeprefix(prefix).partition("/")
         try:
             if rest == "route":
                 _keep(routes, service, known.routes.get(service))
-                routes[service] = _route(entry, service, known)
+                at = _route(entry, service, known)
+                (routes if at.groups <= known.groups.keys() else waiting)[service] = at
+                unreadable += _stopped(key, at, refused)
             elif _RELEASE.fullmatch(rest):
                 release_id = (service, int(rest.removeprefix("releases/")))
                 _keep(releases, release_id, known.releases.get(release_id))
                 releases[release_id] = _release(entry, release_id, known)
         except VctlError as cause:
             unreadable.append(Unreadable(key, entry.mod_revision, str(cause)))
+    named = _named(routes, waiting)
     return Known(
-        revision=update.revision, routes=routes, releases=releases, unreadable=tuple(unreadable)
+        revision=update.revision,
+        routes=routes,
+        waiting=waiting,
+        groups={digest: known.groups[digest] for digest in named & known.groups.keys()},
+        releases=releases,
+        unreadable=tuple(unreadable),
     )
+
+
+def supplied(known: Known, digest: str, groups: Groups) -> Known:
+    """Return what is known once the groups of *digest* have been read, which are its own."""
+    if digest not in known.missing():
+        return known
+    read = known.groups | {digest: groups}
+    complete = {s: at for s, at in known.waiting.items() if at.groups <= read.keys()}
+    return msgspec.structs.replace(
+        known,
+        routes=known.routes | complete,
+        waiting={s: at for s, at in known.waiting.items() if s not in complete},
+        groups=read,
+        unreadable=tuple(each for each in known.unreadable if each.groups != digest),
+    )
+
+
+def refused(known: Known, digest: str, problem: str, prefix: str) -> Known:
+    """Return what is known while what lies under *digest* cannot be used: no route that names it.
+
+    Such routes count as unreadable until something better is read.
+    """
+    others = [each for each in known.unreadable if each.groups != digest]
+    for service, at in known.waiting.items():
+        others += _stopped(f"{prefix}{service}/route", at, {digest: problem})
+    return msgspec.structs.replace(known, unreadable=tuple(others))
+
+
+def _named(*routes: Mapping[str, RouteAt]) -> frozenset[str]:
+    return frozenset(digest for each in routes for at in each.values() for digest in at.groups)
+
+
+def _stopped(key: str, at: RouteAt, refused: Mapping[str, str]) -> list[Unreadable]:
+    """Return the route as unreadable, once for each refused value of groups that it names."""
+    return [
+        Unreadable(key, at.revision, refused[digest], digest)
+        for digest in sorted(at.groups & refused.keys())
+    ]
 
 
 def _keep(found: dict[K, V], name: K, last_good: V | None) -> None:
@@ -137,9 +208,10 @@ def _keep(found: dict[K, V], name: K, last_good: V | None) -> None:
 
 
 def _route(entry: KeyValue, service: str, known: Known) -> RouteAt:
-    before = known.routes.get(service)
-    if before is not None and before.revision == entry.mod_revision:
-        return before
+    for before in (known.routes.get(service), known.waiting.get(service)):
+        # What an earlier run left is read again: it may have been one that knew fewer fields.
+        if before is not None and before.revision == entry.mod_revision and known.revision:
+            return before
     route = decode(entry.value, Route, key=entry.key)
     if route.service != service:
         raise VctlError(f"the route at {entry.key} is of service {route.service!r}")

@@ -12,18 +12,27 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from vctl_agent.gateway.groups import GroupsReader
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.state import newly_unreadable
 from vctl_plans.errors import RestoredBackup, StoreError
+from vctl_plans.keys import Keys
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.port import Store
 
 
+def _never() -> float:
+    return 0.0
+
+
 class Source(msgspec.Struct, frozen=True):
-    """A store, and a way to ask which cluster it is on."""
+    """A store, and what can be asked of it beside the port."""
 
     store: Store
-    cluster_id: Callable[[], int]  # 0: not known yet
+    cluster_id: Callable[[], int]  # which cluster it is on; 0: not known yet
+    # Seconds for which the watch has been silent beyond its patience: 0 while it is heard. A
+    # process that was stopped finds out by this before it can find out by the watch.
+    overdue_s: Callable[[], float] = _never
 
 
 OpenStore = Callable[[Fingerprint], Source]
@@ -34,30 +43,38 @@ MAX_RETRY_S = 15.0
 _log = structlog.get_logger()
 
 
-async def follow(live: Live, open_store: OpenStore, prefix: str) -> None:
-    """Keep *live* up to date with *prefix*; return only when the store is a restored backup.
+async def follow(live: Live, open_store: OpenStore, keys: Keys) -> None:
+    """Keep *live* up to date with the services; return only when the store is a restored backup.
 
     One store for the whole life of the process: a new one would take any cluster for the right one.
     """
     newest = live.acted.known.newest
     source = open_store(Fingerprint(cluster_id=live.acted.cluster_id, revision=newest))
-    retry_s = FIRST_RETRY_S
+    live.overdue_s = source.overdue_s
     try:
-        while True:
-            before = live.acted.known.revision
-            try:
-                await _follow_once(live, source, prefix)
-            except RestoredBackup as cause:
-                live.suspend(cause.message)
-                _log.error("store was restored, keeping the last route", error=cause.message)
-                return
-            except StoreError as cause:
-                _log.warning("store denies the watch, keeping the last route", error=cause.message)
-            live.lose_contact()
-            retry_s = FIRST_RETRY_S if live.acted.known.revision > before else retry_s * 2
-            await asyncio.sleep(min(retry_s, MAX_RETRY_S) * random.uniform(0.5, 1.0))  # noqa: S311
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(GroupsReader(live, source.store, keys).run())
+            await _follow(live, source, keys.services)
+            reading.cancel()
     finally:
         await source.store.close()
+
+
+async def _follow(live: Live, source: Source, prefix: str) -> None:
+    retry_s = FIRST_RETRY_S
+    while True:
+        before = live.acted.known.revision
+        try:
+            await _follow_once(live, source, prefix)
+        except RestoredBackup as cause:
+            live.suspend(cause.message)
+            _log.error("store was restored, keeping the last route", error=cause.message)
+            return
+        except StoreError as cause:
+            _log.warning("store denies the watch, keeping the last route", error=cause.message)
+        live.lose_contact()
+        retry_s = FIRST_RETRY_S if live.acted.known.revision > before else retry_s * 2
+        await asyncio.sleep(min(retry_s, MAX_RETRY_S) * random.uniform(0.5, 1.0))  # noqa: S311
 
 
 async def _follow_once(live: Live, source: Source, prefix: str) -> None:
@@ -73,10 +90,3 @@ async def _follow_once(live: Live, source: Source, prefix: str) -> None:
                 revision=each.revision,
                 error=each.problem,
             )
-        _log_moved(before.route_revisions(), live.acted.known.route_revisions())
-
-
-def _log_moved(before: dict[str, int], after: dict[str, int]) -> None:
-    for service in sorted(before.keys() | after.keys()):
-        if before.get(service) != after.get(service):
-            _log.info("route acted on", service=service, route=after.get(service, 0))

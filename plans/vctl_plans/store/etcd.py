@@ -10,6 +10,7 @@ Importing this costs about 150 ms (gRPC); what only reads can use `gateway`.
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator
 
 from vctl_plans.errors import Conflict, StoreUnavailable
@@ -57,6 +58,15 @@ class EtcdStore:
     def fingerprint(self) -> Fingerprint:
         """The cluster as it is known now, for the next process to start from."""
         return self._connection.guard.fingerprint
+
+    def overdue_s(self) -> float:
+        """Return for how long a watch has been silent beyond its patience; 0 while all are heard.
+
+        It is so at once after the process was stopped for a while, before the watch itself notices.
+        """
+        now = time.monotonic()
+        oldest = min((feed.heard_at for feed in self._followers.values()), default=now)
+        return max(0.0, now - oldest - self._patience.longest_s)
 
     async def get(self, key: str) -> KeyValue | None:
         """Read one key, linearizably."""

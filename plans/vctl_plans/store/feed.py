@@ -7,6 +7,7 @@ alike.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 from vctl_plans.store.port import KeyValue, Listing, Update
@@ -23,6 +24,7 @@ class Feed:
         self._is_live = True
         self._end: Exception | None = None
         self._wake = asyncio.Event()
+        self.heard_at = time.monotonic()  # no later than the moment at which all was as known here
 
     def relist(self, listing: Listing) -> None:
         """Take *listing* as the whole state; tell the reader what differs, or that all is live."""

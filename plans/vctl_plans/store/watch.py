@@ -7,6 +7,7 @@ proves that the stream lives, and nothing more (it may overtake events, etcd#152
 """
 
 import asyncio
+import time
 
 import msgspec
 
@@ -33,6 +34,11 @@ class Patience(msgspec.Struct, frozen=True):
 
     probe_s: float = 5.0  # of silence, then it is asked for progress
     grace_s: float = 3.0  # more, then it is given up
+
+    @property
+    def longest_s(self) -> float:
+        """The longest that a watch is silent before it is given up, to ask being slow as well."""
+        return self.probe_s + 2 * self.grace_s
 
 
 class EndedError(Exception):
@@ -62,7 +68,9 @@ class Follower:
     async def _follow_once(self) -> None:
         """List, then watch until the stream ends; both may fail."""
         try:
+            sent_at = time.monotonic()
             listing = await list_prefix(self._connection, self._prefix)
+            self._feed.heard_at = sent_at
             self._feed.relist(listing)
             async with self._connection.stream(WATCH) as stream:
                 await self._follow_stream(stream, listing.revision + 1)
@@ -86,6 +94,7 @@ class Follower:
         while True:
             try:
                 answer = await stream.read(silence_s)
+                self._feed.heard_at = time.monotonic()
             except SilentError:
                 answer = await self._probe(stream)
             if answer.canceled or answer.compact_revision:
@@ -97,11 +106,14 @@ class Follower:
 
     async def _probe(self, stream: Stream) -> Message:
         """Return the next answer, having asked for one."""
+        sent_at = time.monotonic()
         await stream.write(progress_request(), self._patience.grace_s)
         try:
-            return await stream.read(self._patience.grace_s)
+            answer = await stream.read(self._patience.grace_s)
         except SilentError as error:
             raise BrokenAttemptError("the watch is silent") from error
+        self._feed.heard_at = sent_at  # the answer may have lain here while the process was stopped
+        return answer
 
     def _pass_on(self, answer: Message, revision: int) -> None:
         for event in answer.events:
