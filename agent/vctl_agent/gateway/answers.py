@@ -40,6 +40,13 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
         return json_answer({"error": error}, status=self.status, headers=headers)
 
 
+class Elsewhere(Refused):
+    """A 503 before any engine has had the request: another node may still serve it."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(503, message, code=code)
+
+
 def json_answer(
     document: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:

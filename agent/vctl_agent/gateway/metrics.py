@@ -35,6 +35,12 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
+        self._hops = Counter(
+            "vctl_gateway_hops_total",
+            "Requests passed to a peer (sent) or by a peer (received), by what came of it.",
+            ["service", "release", "direction", "outcome"],
+            registry=self.registry,
+        )
         self._counters: dict[tuple[str, int, int], Counter] = {}
         self._histograms: dict[tuple[str, int], Histogram] = {}
         self.registry.register(_Present(live, references))
@@ -51,6 +57,10 @@ class Metrics:
             self._histograms[service, release] = histogram
         counter.inc()
         histogram.observe(seconds)
+
+    def hop(self, service: str, release: int, direction: str, outcome: str) -> None:
+        """Count a request that was passed from one gateway to another."""
+        self._hops.labels(service, str(release), direction, outcome).inc()
 
     def text(self) -> bytes:
         """Return the exposition."""
