@@ -15,7 +15,7 @@ from vctl_agent.crashpoints import Crashpoints
 from vctl_plans.codec import SCHEMA, decode
 from vctl_plans.errors import Conflict, VctlError
 from vctl_plans.keys import Keys
-from vctl_plans.peers import Peers, listed
+from vctl_plans.peers import Peers, Standing, listed, standing
 from vctl_plans.snapshot import Fleet, Service
 from vctl_plans.store.commit import peers_txn
 from vctl_plans.store.port import KeyValue, Store
@@ -63,13 +63,14 @@ class Peering:
             nodes: All records and reports.
             entries: What is stored under ``Keys.services``.
         """
+        said = standing(nodes)
         waits = [
-            await self._look(service, nodes, entries.get(self._keys.peers(service.name)))
+            await self._look(service, said, entries.get(self._keys.peers(service.name)))
             for service in services.values()
         ]
         return min(waits, default=math.inf)
 
-    async def _look(self, service: Service, nodes: Fleet, entry: KeyValue | None) -> float:
+    async def _look(self, service: Service, nodes: Standing, entry: KeyValue | None) -> float:
         wait_s = self._not_before.get(service.name, -math.inf) - self._clock()
         if wait_s > 0:
             return wait_s

@@ -15,7 +15,6 @@ import msgspec
 from blake3 import blake3
 
 from vctl_plans.codec import Value
-from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Release
 from vctl_plans.snapshot import Fleet, Service
@@ -51,37 +50,44 @@ class Peers(Value, frozen=True, kw_only=True):
         return next(found, ())
 
 
-def listed(service: Service, nodes: Fleet, before: Peers) -> Peers:
+class Standing(msgspec.Struct, frozen=True):
+    """What all nodes say of all releases, read once for all services."""
+
+    nodes: int  # of which anything is known, dead agents' among them
+    ready: dict[tuple[str, int, str], dict[str, str]]
+    """Service, number and digest -> each node that is ready, and its gateway's address."""
+
+
+def standing(nodes: Fleet) -> Standing:
+    """Return what the records and reports of a fleet come to."""
+    ready: dict[tuple[str, int, str], dict[str, str]] = {}
+    for node, report in nodes.present().items():
+        for said in report.releases if report.gateway_ok else ():
+            if said.phase is NodePhase.READY:
+                found = ready.setdefault((said.service, said.number, said.digest), {})
+                found[node] = nodes.records[node].gateway_url
+    return Standing(len(nodes.records.keys() | nodes.reports.keys()), ready)
+
+
+def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
     """Return the peers that should stand in the key: equal to *before* where it is still right.
 
     Args:
         service: The service.
-        nodes: All records and reports of the fleet.
+        nodes: What all nodes say.
         before: What stands there now.
     """
     held = {(r.number, r.digest): r for r in before.releases}
-    present, everyone = nodes.present(), nodes.records.keys() | nodes.reports.keys()
     releases = []
     for number in sorted(service.current_route.serving & service.releases.keys()):
         release = service.releases[number]
-        ready = [node for node, report in present.items() if _is_ready(report, release)]
+        ready = nodes.ready.get((service.name, number, release.digest), {})
         entry = held.get((number, release.digest))
-        if len(ready) < len(everyone):
-            reached = {node: nodes.records[node].gateway_url for node in ready}
-            entry = _entry(release, reached, entry.gateways if entry else ())
+        if len(ready) < nodes.nodes:
+            entry = _entry(release, ready, entry.gateways if entry else ())
         if entry and entry.gateways:
             releases.append(entry)
     return Peers(service=service.name, releases=tuple(releases))
-
-
-def _is_ready(report: NodeReport, release: Release) -> bool:
-    said = report.release(release.service, release.number)
-    return bool(
-        report.gateway_ok
-        and said
-        and said.phase is NodePhase.READY
-        and said.digest == release.digest
-    )
 
 
 def _entry(release: Release, ready: Mapping[str, str], before: tuple[Peer, ...]) -> ReleasePeers:

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import SERVICE, a_report, a_route, a_service
+from vctl_plans import peers as under_test
 from vctl_plans.codec import decode, encode
 from vctl_plans.node import NodeRecord, NodeReport
-from vctl_plans.peers import MOST_PEERS, Peer, Peers, ReleasePeers, listed
+from vctl_plans.peers import MOST_PEERS, Peer, Peers, ReleasePeers, standing
 from vctl_plans.phase import NodePhase
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Fleet, Service
@@ -47,6 +48,10 @@ def of_nodes(ready: int, unready: int = 1) -> Fleet:
     """Return a fleet of nodes that hold release 1 ready, and of some that do not."""
     reports = [report(f"n{n}", r1=READY) for n in range(ready)]
     return fleet(*reports, *(report(f"u{n}", r1=LOADING) for n in range(unready)))
+
+
+def listed(of: Service, nodes: Fleet, before: Peers) -> Peers:
+    return under_test.listed(of, standing(nodes), before)
 
 
 def names(peers: Peers, number: int = 1) -> list[str]:
