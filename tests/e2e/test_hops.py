@@ -12,7 +12,13 @@ from vctl_plans.peers import Peers
 from vctl_plans.store.gateway import GatewayReader
 from vctl_plans.store.settings import StoreSettings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch, pytest.mark.xdist_group("hops")]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.etcd,
+    pytest.mark.torch,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("hops"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +73,23 @@ def test_node_whose_engine_is_gone_answers_by_its_peers_until_it_is_back(fleet: 
     assert 1 == len({text for _, text in load.answers})
     assert before + len(load.answers) == sent_by(fleet, "n1")
 
-    fleet.dev.restart("n1", "engine")
+    load = Load([fleet.dev.gateway_urls["n1"]])
+    with load.running(each=2):  # also while the engine starts, and holds nothing at first
+        fleet.dev.restart("n1", "engine")
+        fleet.until(lambda: holds(fleet, "n1", stable))
+        load.wait_for(20)
+    assert [] == load.failures
     fleet.until(lambda: not passes_on(fleet, "n1"))
+
+
+def holds(fleet: Fleet, node: str, number: int) -> bool:
+    """Whether a node's engine holds a release."""
+    name = fleet.service().releases[number].engine_name
+    try:
+        with urllib.request.urlopen(f"{fleet.dev.engine_urls[node]}/v1/models") as found:
+            return name in found.read().decode()
+    except OSError:
+        return False
 
 
 def answers(fleet: Fleet, node: str) -> bool:

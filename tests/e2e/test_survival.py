@@ -1,5 +1,6 @@
 """What may die under load without a request noticing."""
 
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -63,13 +64,16 @@ def test_rollback_reaches_gateways_whose_agents_are_dead(fleet: Fleet) -> None:
 
 def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
     """All that it held is gone with its process; the node brings it back by itself."""
+    release = fleet.service().releases[1]
     fleet.dev.restart("n1", "engine")
 
-    def serves() -> bool:
+    def holds() -> bool:
         try:
-            return ask(fleet.dev.gateway_urls["n1"])[0] == 1
-        except (AssertionError, OSError):
+            with urllib.request.urlopen(f"{fleet.dev.engine_urls['n1']}/v1/models") as found:
+                return release.engine_name in found.read().decode()
+        except OSError:
             return False
 
-    assert not serves(), "an engine that has just started holds nothing"
-    fleet.until(serves)
+    assert not holds(), "an engine that has just started holds nothing"
+    fleet.until(holds)
+    fleet.until(lambda: ask(fleet.dev.gateway_urls["n1"])[0] == 1)

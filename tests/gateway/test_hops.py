@@ -128,6 +128,32 @@ async def test_engine_that_is_away_is_as_one_that_is_not_ready(pair: list[Bench]
     assert 0 == sender.gateway.references.total
 
 
+async def lost(*_: Any) -> web.Response:
+    return web.json_response({"error": {"message": "no such model"}}, status=404)
+
+
+async def test_engine_that_has_lost_the_release_is_as_one_that_is_not_ready(pair: list[Bench]):
+    """It started again, and the agent has not noticed yet: a 404 has cost and changed nothing."""
+    sender, peer = pair
+    await sender.ready(a_release(1))
+    sender.engine.answer = lost
+    async with sender.ask() as answer:
+        assert 200 == answer.status
+    assert [1, 1] == served(sender, peer)
+
+
+@pytest.mark.parametrize("has_peer", [False, True])
+async def test_what_no_engine_finds_is_404_in_the_engines_words(pair: list[Bench], has_peer: bool):
+    """As a path that the engine does not know."""
+    sender, peer = pair
+    await sender.ready(a_release(1))
+    await name_peers(sender, sender, *([peer] if has_peer else []))
+    sender.engine.answer = peer.engine.answer = lost
+    async with sender.ask() as answer:
+        assert 404 == answer.status
+        assert "no such model" == (await answer.json())["error"]["message"]
+
+
 async def test_engine_that_died_of_a_request_is_not_followed_by_another(pair: list[Bench]):
     async def die(request: web.Request, _: dict[str, Any]) -> web.Response:
         assert request.transport is not None

@@ -28,7 +28,7 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
         self.code = code
         self.param = param
 
-    def answer(self) -> web.Response:
+    def answer(self) -> web.StreamResponse:
         """Return the answer; one that may go away by itself says when to try again."""
         error = {
             "message": self.message,
@@ -41,10 +41,23 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
 
 
 class Elsewhere(Refused):
-    """A 503 before any engine has had the request: another node may still serve it."""
+    """A 503 before any engine has served the request: another node may still do it.
 
-    def __init__(self, message: str, *, code: str) -> None:
+    Args:
+        message: For the client's author.
+        code: For the client's program.
+        instead: What the client gets when no other node does; this error if not given.
+    """
+
+    def __init__(
+        self, message: str, *, code: str, instead: web.StreamResponse | None = None
+    ) -> None:
         super().__init__(503, message, code=code)
+        self._instead = instead
+
+    def answer(self) -> web.StreamResponse:
+        """Return the answer for when no other node serves the request."""
+        return self._instead or super().answer()
 
 
 def json_answer(

@@ -37,6 +37,9 @@ CLIENT_GONE = 499
 ENGINE_BROKE = 502
 """Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
 
+NOT_FOUND = 404
+"""What an engine answers when it does not hold the model that it is asked for."""
+
 SERVER = "vctl-gateway"
 """What stands in place of the names and versions of the engine's server and of our library."""
 
@@ -203,7 +206,11 @@ class Proxy:
             if target is None:
                 raise Elsewhere(message, code="release_not_ready")
             name = ModelName(target.model, call.model)
-            return await self._ask(request, passage, engine_body(call, target), name)
+            response = await self._ask(request, passage, engine_body(call, target), name)
+            if response.status == NOT_FOUND and not response.prepared:
+                # The engine has started again and holds nothing, and the agent has yet to see it.
+                raise Elsewhere(message, code="release_not_ready", instead=response)
+            return response
 
     async def _pass_on(
         self, request: web.BaseRequest, passage: Passage, call: Call
