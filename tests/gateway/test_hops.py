@@ -559,6 +559,23 @@ async def test_revoked_release_is_refused_by_a_peer_that_has_seen_it(pair: list[
     assert {(RECEIVED, "refused"): 1} == await hops(peer)
 
 
+async def test_release_that_was_revoked_after_it_was_chosen_is_asked_of_nobody(
+    pair: list[Bench],
+):
+    """By a sender that has seen it, of a peer that has not (invariant I6)."""
+    sender, peer = pair
+
+    async def revoke(*_: Any) -> web.Response:
+        await sender.route(a_route(2, revoked=(1,)))
+        return await lost()
+
+    await sender.ready(a_release(1))
+    sender.engine.answer = revoke
+    async with sender.ask() as answer:
+        assert 404 == answer.status
+    assert [1, 0] == served(sender, peer)
+
+
 @pytest.mark.parametrize(
     ("hop", "code"),
     [

@@ -87,13 +87,13 @@ class HopReceiver:
         Raises:
             Elsewhere: It is not ready here under that digest, or was revoked.
         """
-        release_id, known = (hop.service, hop.number), self._live.acted.known
-        at, released = known.routes.get(hop.service), known.releases.get(release_id)
-        if at is not None and hop.number in at.route.revoked:
+        release_id = (hop.service, hop.number)
+        if self._live.is_revoked(release_id):
             message = f"release {hop.number} of {hop.service} is revoked"
             raise Elsewhere(message, code="hop_revoked")
-        target = self._live.loaded.get(release_id)
-        if not (at and target and released and released.release.digest == hop.digest):
+        target, routes = self._live.loaded.get(release_id), self._live.acted.known.routes
+        # Without a route, nothing tells what is revoked.
+        if target is None or target.digest != hop.digest or hop.service not in routes:
             message = f"release {hop.number} of {hop.service} is not ready on this peer"
             raise Elsewhere(message, code="hop_not_ready")
         return target

@@ -117,6 +117,8 @@ class HopSender:
         fields.update(headers_of(hop, message_of(request, body), self._key))
         asking = _Asking(request, body, hop, fields)
         for peer in self._picked(hop):
+            if self._live.is_revoked((hop.service, hop.number)):
+                break  # since it was chosen: whoever has seen that asks nobody for it (I6)
             leg.peer = peer.node
             response = await self._ask(peer, asking, self._key, stamp)
             if response is not None:

@@ -78,6 +78,12 @@ class Live:
         """Whether the store's watch is live."""
         return self._contact is None
 
+    def is_revoked(self, release_id: ReleaseId) -> bool:
+        """Whether the newest route that was seen revokes the release."""
+        service, number = release_id
+        at = self.acted.known.routes.get(service)
+        return at is not None and number in at.route.revoked
+
     def last_contact_s(self) -> float:
         """Return the seconds since the store's watch was live (or the start); 0 while it is."""
         return 0.0 if self._contact is None else self._clock() - self._contact

@@ -98,6 +98,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     service: str
     number: int
+    digest: str
     model: str  # the name to ask the engine for
     weights_root: str
     adapter_root: str
@@ -212,6 +213,7 @@ def _target(release: Release, ready: ReadyRelease) -> Target:
     return Target(
         service=release.service,
         number=release.number,
+        digest=release.digest,
         model=ready.model,
         weights_root=weights,
         adapter_root=adapter,
