@@ -76,7 +76,7 @@ def test_node_whose_engine_is_gone_answers_by_its_peers_until_it_is_back(fleet: 
     load = Load([fleet.dev.gateway_urls["n1"]])
     with load.running(each=2):  # also while the engine starts, and holds nothing at first
         fleet.dev.restart("n1", "engine")
-        fleet.until(lambda: holds(fleet, "n1", stable))
+        fleet.until(lambda: holds(fleet, "n1", stable), within_s=60)
         load.wait_for(20)
     assert [] == load.failures
     fleet.until(lambda: not passes_on(fleet, "n1"))

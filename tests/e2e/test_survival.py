@@ -81,5 +81,5 @@ def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
             return False
 
     assert not holds(), "an engine that has just started holds nothing"
-    fleet.until(holds)
+    fleet.until(holds, within_s=60)
     fleet.until(serves)
