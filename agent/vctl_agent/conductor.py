@@ -17,6 +17,7 @@ import structlog
 
 from vctl_agent.absences import Absences
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.peering import Peering
 from vctl_agent.queries import Source
 from vctl_agent.watchman import Watchman
 from vctl_plans.codec import SCHEMA, decode
@@ -86,6 +87,7 @@ class Conductor:
         self._on_look = on_look
         self._absences = Absences(clock)
         self._watchman = Watchman(store, keys, source=source, clock=clock)
+        self._peering = Peering(store, keys, fence=fence, crashpoints=crashpoints, clock=clock)
         self._entries: dict[str, Mapping[str, KeyValue]] = {}
         self._wakened = asyncio.Event()
         self._clocks: dict[str, _Clock] = {}
@@ -125,6 +127,7 @@ class Conductor:
     async def _turn(self, prefixes: tuple[str, ...]) -> float:
         """Take one decision for each rollout that has one; return seconds to the next look."""
         services, records, reports = (self._entries[p].values() for p in prefixes)
+        entries = self._entries[self._keys.services]
         fleet = read_services(self._keys, services)
         nodes = read_nodes(self._keys, records, reports)
         self._on_look(msgspec.structs.replace(nodes, services=fleet.services))
@@ -143,7 +146,7 @@ class Conductor:
                 _log.warning("not advanced", service=service.name, cause=cause.message)
                 sleep_s = min(sleep_s, _RETRY_S)
         self._forget_documents(fleet)
-        return sleep_s
+        return min(sleep_s, await self._peering.turn(fleet.services, nodes, entries))
 
     def _forget_documents(self, fleet: Fleet) -> None:
         """Keep only what rollouts that run name: a term may last for months."""

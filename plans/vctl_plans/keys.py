@@ -62,6 +62,10 @@ class Keys(msgspec.Struct, frozen=True):
         """How the service's traffic is split now."""
         return f"{self.service(service)}route"
 
+    def peers(self, service: str) -> str:
+        """The gateways that take requests of nodes which are not ready."""
+        return f"{self.service(service)}peers"
+
     @property
     def requests(self) -> str:
         """Prefix of what operators ask of all nodes."""

@@ -115,6 +115,17 @@ def layout(tmp_path: Path) -> Iterator[Layout]:
         yield Layout(tmp_path, tmp_path / "base", Options(nodes=2), ports=ports, env=env)
 
 
+def test_gateways_share_a_key_that_nobody_else_can_read(layout: Layout):
+    flags = [layout.gateway(node).arguments for node in layout.nodes]
+    files = {given[given.index("--fleet-key-file") + 1] for given in flags}
+    (key,) = (Path(file) for file in files)
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert len(key.read_text().strip()) == 64
+    before = key.read_text()
+    layout.gateway("n1")
+    assert before == key.read_text()
+
+
 def test_layout_gives_each_program_its_own_ports(layout: Layout):
     urls = {layout.url(node, part) for node in layout.nodes
             for part in ("engine", "gateway", "gateway-admin", "agent")}  # fmt: skip

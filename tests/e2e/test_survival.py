@@ -1,5 +1,6 @@
 """What may die under load without a request noticing."""
 
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -63,7 +64,15 @@ def test_rollback_reaches_gateways_whose_agents_are_dead(fleet: Fleet) -> None:
 
 def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
     """All that it held is gone with its process; the node brings it back by itself."""
+    release = fleet.service().releases[1]
     fleet.dev.restart("n1", "engine")
+
+    def holds() -> bool:
+        try:
+            with urllib.request.urlopen(f"{fleet.dev.engine_urls['n1']}/v1/models") as found:
+                return release.engine_name in found.read().decode()
+        except OSError:
+            return False
 
     def serves() -> bool:
         try:
@@ -71,5 +80,6 @@ def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
         except (AssertionError, OSError):
             return False
 
-    assert not serves(), "an engine that has just started holds nothing"
+    assert not holds(), "an engine that has just started holds nothing"
+    fleet.until(holds, within_s=60)
     fleet.until(serves)

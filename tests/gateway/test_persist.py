@@ -2,6 +2,7 @@ import asyncio
 import os
 from pathlib import Path
 
+from tests.gateway.hopping import peers_at
 from tests.gateway.support import (
     FLEET,
     KEYS,
@@ -23,6 +24,7 @@ def a_live() -> Live:
     live = Live(Acted(), prefix=KEYS.services, clock=lambda: 0.0)
     values = support(a_route(1, instant=(2,)))
     values |= {f"support/releases/0000000{n}": (encode(a_release(n)), 3) for n in (1, 2, 3)}
+    values["support/peers"] = (encode(peers_at(["http://a"])), 4)
     live.learn(an_update(9, **values), cluster_id=7)
     live.accept(ready(a_release(1)))
     return live
@@ -35,6 +37,7 @@ async def test_what_was_acted_on_comes_back_without_what_nothing_routes(tmp_path
     assert found.known.routes == live.acted.known.routes
     assert set(found.known.releases) == {("support", 1), ("support", 2)}
     assert found.agent == live.acted.agent
+    assert found.known.peers_of(("support", 1)) == live.acted.known.peers_of(("support", 1)) != ()
     assert found.cluster_id == 7
 
 

@@ -176,7 +176,7 @@ async def test_header_fields_of_one_hop_and_vctls_own_do_not_pass(gateway: Bench
         return web.json_response({"model": body["model"]}, headers=fields)
 
     gateway.engine.answer = answer_with_fields
-    sent = {"x-vctl-hop": "1", "Authorization": "Bearer k", "Connection": "x-hop", "x-hop": "1"}
+    sent = {"x-vctl-more": "1", "Authorization": "Bearer k", "Connection": "x-hop", "x-hop": "1"}
     async with gateway.ask(headers=sent) as answer:
         assert answer.headers["x-vctl-release"] == "1"
         assert answer.headers["x-engine"] == "e"
@@ -184,7 +184,7 @@ async def test_header_fields_of_one_hop_and_vctls_own_do_not_pass(gateway: Bench
     (got,) = gateway.engine.headers
     assert got["Authorization"] == "Bearer k"
     assert got["Accept-Encoding"] == "identity"
-    assert not {name for name in got if name.lower() in {"x-vctl-hop", "x-hop"}}
+    assert not {name for name in got if name.lower() in {"x-vctl-more", "x-hop"}}
 
 
 async def test_engines_errors_pass_through_under_the_public_name(gateway: Bench):

@@ -43,6 +43,31 @@ def test_switch_may_stand_alone():
     assert read_settings([*NEEDED, "--passthrough"], {}).has_passthrough
 
 
+def test_fleet_key_is_read_from_its_file(tmp_path: Path):
+    file = tmp_path / "key"
+    file.write_text("a" * 32 + "\n")
+    found = read_settings(NEEDED, {"VCTL_FLEET_KEY_FILE": str(file)}).fleet_key
+    assert found is not None
+    assert found.has_signed(found.sign(b"x"), b"x")
+    assert "aaa" not in repr(found)
+    assert read_settings(NEEDED, {}).fleet_key is None
+
+
+@pytest.mark.parametrize("content", [None, "", "short\n", "a" * 32 + "\nshort\n"])
+def test_fleet_key_that_is_none_is_a_problem_that_does_not_show_it(
+    tmp_path: Path, content: str | None
+):
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(SettingsError) as error:
+        read_settings([*NEEDED, "--fleet-key-file", str(file)], {})
+    (problem,) = error.value.problems
+    assert problem.startswith("--fleet-key-file (VCTL_FLEET_KEY_FILE): ")
+    assert "short" not in problem
+    assert "aaa" not in problem
+
+
 def test_all_problems_are_reported_at_once():
     arguments = [
         *("--node", "N 1", "--listen", "8080", "--socket", "/" + "s" * 120, "--colour"),

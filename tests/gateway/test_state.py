@@ -1,12 +1,15 @@
 import msgspec
 
+from tests.gateway.hopping import peers_at
 from tests.gateway.support import KEYS, SERVICE, a_release, a_route, overridden, ready
 from vctl_agent.gateway.state import (
     Known,
     RouteAt,
     Unreadable,
     applied,
+    forwardable,
     is_behind,
+    loaded,
     newly_unreadable,
     refused,
     supplied,
@@ -15,6 +18,7 @@ from vctl_agent.gateway.state import (
 )
 from vctl_plans.codec import encode
 from vctl_plans.groups import Group, Groups
+from vctl_plans.peers import Peers
 from vctl_plans.route import Hold, Stage
 from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
@@ -135,6 +139,33 @@ def test_route_that_waits_for_refused_groups_is_unreadable_and_said_once():
     rewritten = applied(later, an_update(11, **values | support(at=11)), KEYS.services)
     assert rewritten.unreadable == ()
     assert supplied(later, one.digest, one).unreadable == ()
+
+
+def test_peers_are_known_by_release_and_digest():
+    values = support() | {f"{SERVICE}/peers": (encode(peers_at(["http://a", "http://b"])), 6)}
+    known = applied(Known(), an_update(9, **values), KEYS.services)
+    assert ["n1", "n2"] == [peer.node for peer in known.peers_of((SERVICE, 1))]
+    assert () == known.peers_of((SERVICE, 2))  # its release is not known, so neither its digest
+    assert forwardable(known, "n1")
+    alone = values | {f"{SERVICE}/peers": (encode(peers_at(["http://a"])), 7)}
+    assert not forwardable(applied(known, an_update(10, **alone), KEYS.services), "n1")
+
+
+def test_unreadable_peers_keep_the_last_good_ones():
+    values = support() | {f"{SERVICE}/peers": (encode(peers_at(["http://a"])), 6)}
+    before = applied(Known(), an_update(9, **values), KEYS.services)
+    for broken in (b"[", encode(Peers(service="chat"))):
+        changed = values | {f"{SERVICE}/peers": (broken, 10)}
+        after = applied(before, an_update(10, **changed), KEYS.services)
+        assert before.peers == after.peers
+        assert [KEYS.peers(SERVICE)] == [each.key for each in after.unreadable]
+
+
+def test_release_is_loaded_though_nothing_routes_it():
+    values = support() | {f"{SERVICE}/releases/00000002": (encode(a_release(2)), 3)}
+    known = applied(Known(), an_update(9, **values), KEYS.services)
+    changed = msgspec.structs.replace(a_release(1), digest="b3:other")
+    assert {(SERVICE, 2)} == set(loaded(known, ready(changed, a_release(2), a_release(3))))
 
 
 def test_store_that_went_back_is_behind():

@@ -13,6 +13,7 @@ from vctl_plans.errors import Conflict
 from vctl_plans.events import AbortAsked
 from vctl_plans.keys import Keys
 from vctl_plans.operate import Begin, Continue, Request
+from vctl_plans.peers import Peers
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.release import Actor
 from vctl_plans.rollout import Entry, Progress, Rollout, advanced
@@ -22,6 +23,7 @@ from vctl_plans.store.commit import (
     begin_txn,
     commit_own,
     continue_txn,
+    peers_txn,
     progress_txn,
     release_txn,
     sent_txn,
@@ -139,6 +141,8 @@ async def test_old_conductor_is_fenced() -> None:
         await store.commit(continue_txn(KEYS, service, a_turn(service), fence=old))
     with pytest.raises(Conflict):
         await store.commit(progress_txn(KEYS, SERVICE, progress, fence=old))
+    with pytest.raises(Conflict):
+        await store.commit(peers_txn(KEYS, Peers(service=SERVICE), before=None, fence=old))
     assert await store.commit(continue_txn(KEYS, service, a_turn(service), fence=new))
 
 

@@ -28,7 +28,7 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
         self.code = code
         self.param = param
 
-    def answer(self) -> web.Response:
+    def answer(self) -> web.StreamResponse:
         """Return the answer; one that may go away by itself says when to try again."""
         error = {
             "message": self.message,
@@ -38,6 +38,26 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
         }
         headers = {"Retry-After": str(RETRY_AFTER_S)} if self.status == 503 else None  # noqa: PLR2004
         return json_answer({"error": error}, status=self.status, headers=headers)
+
+
+class Elsewhere(Refused):
+    """A 503 before any engine has served the request: another node may still do it.
+
+    Args:
+        message: For the client's author.
+        code: For the client's program.
+        instead: What the client gets when no other node does; this error if not given.
+    """
+
+    def __init__(
+        self, message: str, *, code: str, instead: web.StreamResponse | None = None
+    ) -> None:
+        super().__init__(503, message, code=code)
+        self._instead = instead
+
+    def answer(self) -> web.StreamResponse:
+        """Return the answer for when no other node serves the request."""
+        return self._instead or super().answer()
 
 
 def json_answer(

@@ -30,6 +30,7 @@ class Call(msgspec.Struct, frozen=True):
 
     model: str
     fields: dict[str, msgspec.Raw]
+    body: bytes  # as it came
 
 
 def read_call(body: bytes) -> Call:
@@ -44,7 +45,7 @@ def read_call(body: bytes) -> Call:
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as cause:
         message = f"the body is not a JSON object: {cause}"
         raise Refused(400, message, code="invalid_json") from cause
-    return Call(_text(fields, "model", is_required=True), fields)
+    return Call(_text(fields, "model", is_required=True), fields, body)
 
 
 def read_asked(

@@ -15,7 +15,9 @@ from vctl_agent.gateway.state import (
     ReleaseId,
     Target,
     applied,
+    forwardable,
     is_behind,
+    loaded,
     refused,
     supplied,
     targets,
@@ -45,15 +47,23 @@ class Live:
         prefix: ``Keys.services``.
         clock: Seconds, monotonic.
         engine_url: Where the engine is while no agent has told.
+        sender: Our node's name, if requests can be passed to peers; empty: they can't.
     """
 
     def __init__(
-        self, acted: Acted, *, prefix: str, clock: Callable[[], float], engine_url: str = ""
+        self,
+        acted: Acted,
+        *,
+        prefix: str,
+        clock: Callable[[], float],
+        engine_url: str = "",
+        sender: str = "",
     ) -> None:
         self.acted = acted
         self.acknowledged = acted
         self.targets: dict[ReleaseId, Target] = targets(acted.known, acted.agent)
         self.named_headers = acted.known.named_headers()
+        self.loaded = loaded(acted.known, acted.agent)  # what peers may ask for as well
         self.suspended = ""  # why no update is taken any more; empty: updates are taken
         self.bells: list[Callable[[], None]] = []
         self.has_been_in_contact = False  # since the start
@@ -61,6 +71,7 @@ class Live:
         self._prefix = prefix
         self._clock = clock
         self._engine_url = engine_url
+        self._sender = sender
         self._was_ready = False
         self._contact: float | None = clock()  # when contact was lost; None: in contact now
         self._latch()
@@ -75,6 +86,12 @@ class Live:
     def is_connected(self) -> bool:
         """Whether the store's watch is live."""
         return self._contact is None
+
+    def is_revoked(self, release_id: ReleaseId) -> bool:
+        """Whether the newest route that was seen revokes the release."""
+        service, number = release_id
+        at = self.acted.known.routes.get(service)
+        return at is not None and number in at.route.revoked
 
     def last_contact_s(self) -> float:
         """Return the seconds since the store's watch was live (or the start); 0 while it is."""
@@ -132,7 +149,8 @@ class Live:
     def obstacle(self, *, has_passthrough: bool = False) -> str:
         """Return why the gateway is not ready, or nothing.
 
-        Latches: once all that is routed was ready, only a node that can serve nothing is not.
+        Latches: once all that is routed was ready, only a node that can serve nothing, and pass
+        nothing on, is not.
         """
         known = self.acted.known
         if not known.serving():
@@ -140,13 +158,16 @@ class Live:
         missing = ", ".join(unready(known, self.targets))
         if missing and not self._was_ready:
             return f"not ready here: {missing}"
-        return "" if self.targets else f"nothing routed can be served here: {missing}"
+        if self.targets or (self._sender and forwardable(known, self._sender)):
+            return ""
+        return f"nothing routed can be served here: {missing}"
 
     def _act(self, acted: Acted) -> None:
         _log_moved(self.acted.known.route_revisions(), acted.known.route_revisions())
         self.acted = acted
         self.targets = targets(acted.known, acted.agent)
         self.named_headers = acted.known.named_headers()
+        self.loaded = loaded(acted.known, acted.agent)
         self._latch()
         self._ring()
 

@@ -50,6 +50,12 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
+        self._hops = Counter(
+            "vctl_gateway_hops_total",
+            "Requests passed to a peer (sent) or by a peer (received), by what came of it.",
+            ["service", "release", "direction", "outcome"],
+            registry=self.registry,
+        )
         self._counters: dict[tuple[str, int, int], Counter] = {}
         self._histograms: dict[tuple[str, int], Histogram] = {}
         self._error_counters: dict[tuple[str, int, ErrorClass], Counter] = {}
@@ -83,6 +89,10 @@ class Metrics:
                 histogram = self._first_token.labels(service, str(release))
                 self._first_tokens[service, release] = histogram
             histogram.observe(sample.first_token_s)
+
+    def hop(self, service: str, release: int, direction: str, outcome: str) -> None:
+        """Count a request that was passed from one gateway to another."""
+        self._hops.labels(service, str(release), direction, outcome).inc()
 
     def text(self) -> bytes:
         """Return the exposition."""

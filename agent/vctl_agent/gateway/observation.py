@@ -89,7 +89,7 @@ class Observation:
     ) -> None:
         self._counted = counted
         self._add = add
-        self._is_read = is_read
+        self.is_read = is_read
         self._clock = clock
         self._began = clock()
         self._first_s: float | None = None
@@ -131,7 +131,7 @@ class Observation:
         failure = fields.get("error")
         if failure is not None and bytes(failure) != _NULL:
             self._failed = _told(failure)
-        if not self._is_read:
+        if not self.is_read:
             return
         # A stream may tell its usage with each event: the last word counts.
         usage = _decoded(_usage, fields.get("usage"))

@@ -13,9 +13,10 @@ import msgspec
 import structlog
 
 from vctl_agent.gateway.live import Acted, Live
-from vctl_agent.gateway.state import Known, ReleaseAt, RouteAt
+from vctl_agent.gateway.state import Known, PeersAt, ReleaseAt, RouteAt
 from vctl_agent.local import AgentState
 from vctl_plans.groups import Groups
+from vctl_plans.peers import Peers
 from vctl_plans.release import Release
 
 FILE_NAME = "gateway.json"
@@ -31,6 +32,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     routes: dict[str, RouteAt]
     releases: tuple[Release, ...]  # those that the routes serve or may go back to at once
     groups: tuple[Groups, ...] = ()  # those that the routes name; their digests are not trusted
+    peers: tuple[Peers, ...] = ()
     agent: AgentState | None = None
     cluster_id: int = 0
 
@@ -50,16 +52,18 @@ def saved(acted: Acted, fleet: str) -> Saved:
         routes=known.routes,
         releases=tuple(kept),
         groups=tuple(known.groups[each] for each in sorted(named & known.groups.keys())),
+        peers=tuple(at.peers for _, at in sorted(known.peers.items())),
         agent=acted.agent,
         cluster_id=acted.cluster_id,
     )
 
 
 def restored(kept: Saved) -> Acted:
-    """Return what an earlier run acted on; releases are read again when the store answers."""
+    """Return what an earlier run acted on; all but routes is read again when the store answers."""
     releases = {(r.service, r.number): ReleaseAt(0, r) for r in kept.releases}
     groups = {each.digest: each for each in kept.groups}
-    known = Known(routes=kept.routes, releases=releases, groups=groups)
+    peers = {each.service: PeersAt(0, each) for each in kept.peers}
+    known = Known(routes=kept.routes, releases=releases, groups=groups, peers=peers)
     return Acted(known=known, agent=kept.agent, cluster_id=kept.cluster_id)
 
 

@@ -24,6 +24,8 @@ from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.counting import Counting
+from vctl_agent.gateway.hopreceiver import HopReceiver
+from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
@@ -66,6 +68,7 @@ class Gateway:
             prefix=self._keys.services,
             clock=time.monotonic,
             engine_url=settings.engine,
+            sender=settings.node if settings.fleet_key else "",
         )
         self.link = AgentLink(
             self.state,
@@ -113,6 +116,9 @@ class Gateway:
             stack.push_async_callback(self.link.close)
             upstream = Upstream(settings.engine_timeout_s)
             stack.push_async_callback(upstream.close)
+            fleet, key = settings.fleet, settings.fleet_key
+            if key is None:
+                _log.info("hops are off: there is no fleet key", setting="--fleet-key-file")
             proxy = Proxy(
                 self.live,
                 self.references,
@@ -120,6 +126,10 @@ class Gateway:
                 self._metrics,
                 counting=self.counting,
                 barrier=self.barrier,
+                receiver=HopReceiver(self.live, self._metrics, fleet=fleet, key=key),
+                sender=HopSender(
+                    self.live, upstream, self._metrics, fleet=fleet, node=settings.node, key=key
+                ),
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 has_access_log=settings.has_access_log,

@@ -15,10 +15,13 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpProcessingError, RawRequestMessage
 
 from vctl_agent.gateway import answers, headers
-from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.answers import Elsewhere, Refused
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
 from vctl_agent.gateway.counting import Counting
+from vctl_agent.gateway.hop import HOP_HEADER, Hop, Leg, path_of
+from vctl_agent.gateway.hopreceiver import HopReceiver
+from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
@@ -36,6 +39,9 @@ CLIENT_GONE = 499
 
 ENGINE_BROKE = 502
 """Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
+
+NOT_FOUND = 404
+"""What an engine answers when it does not hold the model that it is asked for."""
 
 SERVER = "vctl-gateway"
 """What stands in place of the names and versions of the engine's server and of our library."""
@@ -58,6 +64,7 @@ class Passage(msgspec.Struct):
     why: str = ""  # the release was chosen; empty: none was
     group: str = ""  # that the request is in, where an override chose
     held_s: float = 0.0  # that it waited behind a barrier
+    leg: Leg = msgspec.field(default_factory=Leg)
 
 
 class Proxy:
@@ -70,6 +77,8 @@ class Proxy:
         metrics: Where ends are counted.
         counting: Where ends are counted by release, for guardrails.
         barrier: Where requests wait while their service switches.
+        receiver: Lets peers' requests in.
+        sender: Passes requests to peers.
         max_body_bytes: The largest body that is read.
         has_passthrough: Whether models that are no service are passed on unchanged.
         has_access_log: Whether a line is logged for each request.
@@ -84,6 +93,8 @@ class Proxy:
         *,
         counting: Counting,
         barrier: Barrier,
+        receiver: HopReceiver,
+        sender: HopSender,
         max_body_bytes: int,
         has_passthrough: bool = False,
         has_access_log: bool = True,
@@ -98,6 +109,8 @@ class Proxy:
         self._metrics = metrics
         self._counting = counting
         self._barrier = barrier
+        self._receiver = receiver
+        self._sender = sender
         self._max_body_bytes = max_body_bytes
         self._has_passthrough = has_passthrough
         self._has_access_log = has_access_log
@@ -163,6 +176,9 @@ class Proxy:
 
     async def _serve(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
         body = await self._read_body(request)
+        hop = self._receiver.read(request, body, passage.leg)
+        if hop is not None:
+            return await self._serve_hop(request, passage, hop, body)
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
         while at is not None:
@@ -196,14 +212,61 @@ class Proxy:
             raise Refused(choice.status, choice.reason, code="release_not_served")
         passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
         release_id = (call.model, choice.release)
-        counted = Counted(*release_id, self._live.acted.known.digest(release_id), at.revision)
-        with self._counting.observe(counted) as seen, self._references.hold(release_id):
+        counted = Counted(*release_id, live.acted.known.digest(release_id), at.revision)
+        # Counted once, where it was chosen: whoever serves a hop counts nothing for guardrails.
+        with self._counting.observe(counted) as seen:
+            try:
+                return await self._serve_here(request, passage, call, seen)
+            except Elsewhere:
+                response = await self._pass_on(request, passage, call, seen)
+                if response is None:
+                    raise
+                return response
+
+    async def _serve_here(
+        self, request: web.BaseRequest, passage: Passage, call: Call, seen: Observation
+    ) -> web.StreamResponse:
+        release_id = (call.model, passage.release)
+        message = f"release {passage.release} of {call.model} is not ready on this node"
+        if release_id not in self._live.targets:  # so no reference is taken, and nobody told of it
+            raise Elsewhere(message, code="release_not_ready")
+        with self._references.hold(release_id):
             target = self._live.targets.get(release_id)
             if target is None:
-                message = f"release {choice.release} of {call.model} is not ready on this node"
-                raise Refused(503, message, code="release_not_ready")
+                raise Elsewhere(message, code="release_not_ready")
             name = ModelName(target.model, call.model, seen.read)
-            return await self._ask(request, passage, engine_body(call, target), name, seen=seen)
+            body = engine_body(call, target)
+            response = await self._ask(request, passage, body, name, seen=seen)
+            if response.status == NOT_FOUND and not response.prepared:
+                # The engine has started again and holds nothing, and the agent has yet to see it.
+                raise Elsewhere(message, code="release_not_ready", instead=response)
+            return response
+
+    async def _pass_on(
+        self, request: web.BaseRequest, passage: Passage, call: Call, seen: Observation
+    ) -> web.StreamResponse | None:
+        hop = self._sender.hop(
+            call.model, passage.release, route=passage.route, request_id=passage.request_id
+        )
+        return await self._sender.pass_on(
+            request,
+            call.body,
+            hop,
+            leg=passage.leg,
+            stamp=lambda response: self._stamp(response, passage),
+            seen=seen,
+        )
+
+    async def _serve_hop(
+        self, request: web.BaseRequest, passage: Passage, hop: Hop, body: bytes
+    ) -> web.StreamResponse:
+        """Serve the release that the sender chose, or refuse; never choose, never pass it on."""
+        passage.service, passage.release, passage.route = hop.service, hop.number, hop.route
+        release_id = (hop.service, hop.number)
+        with self._receiver.answering(hop, passage.leg), self._references.hold(release_id):
+            target = self._receiver.target(hop)
+            name = ModelName(target.model, hop.service)
+            return await self._ask(request, passage, engine_body(read_call(body), target), name)
 
     async def _ask(
         self,
@@ -216,11 +279,9 @@ class Proxy:
     ) -> web.StreamResponse:
         base = self._live.engine_url
         if not base:
-            raise Refused(503, "no engine is known yet", code="engine_unavailable")
-        query = request.rel_url.raw_query_string
-        # The path that was checked, not the client's spelling of it.
+            raise Elsewhere("no engine is known yet", code="engine_unavailable")
         answer = await self._upstream.ask(
-            f"{base}{request.path}?{query}" if query else f"{base}{request.path}",
+            base + path_of(request),
             body,
             headers.for_engine(request.headers, passage.request_id),
         )
@@ -268,6 +329,8 @@ class Proxy:
             response.headers[headers.ROUTE_HEADER] = str(passage.route)
         if passage.release:
             response.headers[RELEASE_HEADER] = str(passage.release)
+        if passage.leg.mark:
+            response.headers[HOP_HEADER] = passage.leg.mark
         if self.is_draining:
             response.force_close()
 
@@ -289,6 +352,8 @@ class Proxy:
                 release=passage.release,
                 route=passage.route,
                 status=passage.status,
+                peer=passage.leg.peer,
+                hop=passage.leg.sender,
                 ms=round(seconds * 1000, 2),
                 **_reasons(passage),
             )

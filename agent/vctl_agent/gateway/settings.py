@@ -11,6 +11,7 @@ import msgspec
 
 from vctl_agent import configuration as read
 from vctl_agent.configuration import Address, Option
+from vctl_agent.gateway.fleetkey import FleetKey, read_key
 from vctl_plans.keys import DEFAULT_PREFIX
 from vctl_plans.store.settings import StoreSettings
 
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 32 * 2**20
     engine_timeout_s: float = 600.0  # without a byte from the engine
     grace_s: float = 600.0
+    fleet_key: FleetKey | None = None  # None: hops are off
     has_passthrough: bool = False
     has_access_log: bool = True
 
@@ -41,6 +43,7 @@ _RENAMED = {
     "max_body": "max_body_bytes",
     "engine_timeout": "engine_timeout_s",
     "grace": "grace_s",
+    "fleet_key_file": "fleet_key",
     "passthrough": "has_passthrough",
     "access_log": "has_access_log",
 }
@@ -87,6 +90,8 @@ _OPTIONS = (
            "time without a byte from the engine before a request is given up"),
     Option("grace", "VCTL_GATEWAY_GRACE", "10m", read.seconds,
            "time that requests have to finish after SIGTERM"),
+    Option("fleet-key-file", "VCTL_FLEET_KEY_FILE", "", read_key,
+           "file with the key that the fleet's gateways share, to pass requests to one another"),
     Option("passthrough", "VCTL_GATEWAY_PASSTHROUGH", "off", read.switch,
            "pass models that are no service on to the engine unchanged"),
     Option("access-log", "VCTL_GATEWAY_ACCESS_LOG", "on", read.switch,

@@ -18,6 +18,7 @@ from vctl_agent.local import AgentState, ReadyRelease
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
 from vctl_plans.groups import Groups
+from vctl_plans.peers import Peer, Peers
 from vctl_plans.phase import Component
 from vctl_plans.release import Release
 from vctl_plans.route import Route
@@ -55,6 +56,13 @@ class ReleaseAt(msgspec.Struct, frozen=True):
     release: Release
 
 
+class PeersAt(msgspec.Struct, frozen=True):
+    """A service's peers and the revision at which they were written; 0: read from disk."""
+
+    revision: int
+    peers: Peers
+
+
 class Unreadable(msgspec.Struct, frozen=True):
     """A value that was refused; what was known under its key before stays."""
 
@@ -72,6 +80,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     waiting: dict[str, RouteAt] = {}  # newer than the service's route; not all groups are read
     groups: dict[str, Groups] = {}  # by digest, which is theirs; no others than routes name
     releases: dict[ReleaseId, ReleaseAt] = {}
+    peers: dict[str, PeersAt] = {}
     unreadable: tuple[Unreadable, ...] = ()
 
     @property
@@ -101,6 +110,12 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
             for name in group.header
         )
 
+    def peers_of(self, release_id: ReleaseId) -> tuple[Peer, ...]:
+        """Return the gateways that serve exactly this release, our own perhaps among them."""
+        service, number = release_id
+        listed, at = self.peers.get(service), self.releases.get(release_id)
+        return listed.peers.of(number, at.release.digest) if listed and at else ()
+
     def serving(self) -> list[ReleaseId]:
         """Return every release that a request may get, in order."""
         return [(s, n) for s in sorted(self.routes) for n in sorted(self.routes[s].route.serving)]
@@ -111,6 +126,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     service: str
     number: int
+    digest: str
     model: str  # the name to ask the engine for
     weights_root: str
     adapter_root: str
@@ -136,6 +152,7 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
     routes: dict[str, RouteAt] = {}
     waiting: dict[str, RouteAt] = {}
     releases: dict[ReleaseId, ReleaseAt] = {}
+    peers: dict[str, PeersAt] = {}
     unreadable: list[Unreadable] = []
     refused = {each.groups: each.problem for each in known.unreadable if each.groups}
     for key, entry in update.entries.items():
@@ -146,6 +163,9 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
                 at = _route(entry, service, known)
                 (routes if at.groups <= known.groups.keys() else waiting)[service] = at
                 unreadable += _stopped(key, at, refused)
+            elif rest == "peers":
+                _keep(peers, service, known.peers.get(service))
+                peers[service] = _peers(entry, service, known)
             elif _RELEASE.fullmatch(rest):
                 release_id = (service, int(rest.removeprefix("releases/")))
                 _keep(releases, release_id, known.releases.get(release_id))
@@ -159,6 +179,7 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
         waiting=waiting,
         groups={digest: known.groups[digest] for digest in named & known.groups.keys()},
         releases=releases,
+        peers=peers,
         unreadable=tuple(unreadable),
     )
 
@@ -218,6 +239,16 @@ def _route(entry: KeyValue, service: str, known: Known) -> RouteAt:
     return RouteAt(entry.mod_revision, route)
 
 
+def _peers(entry: KeyValue, service: str, known: Known) -> PeersAt:
+    before = known.peers.get(service)
+    if before is not None and before.revision == entry.mod_revision:
+        return before
+    peers = decode(entry.value, Peers, key=entry.key)
+    if peers.service != service:
+        raise VctlError(f"the peers at {entry.key} are of service {peers.service!r}")
+    return PeersAt(entry.mod_revision, peers)
+
+
 def _release(entry: KeyValue, release_id: ReleaseId, known: Known) -> ReleaseAt:
     before = known.releases.get(release_id)
     if before is not None and before.revision == entry.mod_revision:
@@ -236,12 +267,17 @@ def newly_unreadable(before: Known, after: Known) -> list[Unreadable]:
 
 def targets(known: Known, agent: AgentState | None) -> dict[ReleaseId, Target]:
     """Return the releases that are routed and ready here, under the digest that was released."""
-    ready = {(r.service, r.number): r for r in agent.ready} if agent else {}
+    serving = set(known.serving())
+    return {i: target for i, target in loaded(known, agent).items() if i in serving}
+
+
+def loaded(known: Known, agent: AgentState | None) -> dict[ReleaseId, Target]:
+    """Return the releases that are ready here, routed or not, under the digest released."""
     found = {}
-    for release_id in known.serving():
-        at, here = known.releases.get(release_id), ready.get(release_id)
-        if at and here and at.release.digest and at.release.digest == here.digest:
-            found[release_id] = _target(at.release, here)
+    for here in agent.ready if agent else ():
+        at = known.releases.get((here.service, here.number))
+        if at and at.release.digest and at.release.digest == here.digest:
+            found[here.service, here.number] = _target(at.release, here)
     return found
 
 
@@ -251,6 +287,7 @@ def _target(release: Release, ready: ReadyRelease) -> Target:
     return Target(
         service=release.service,
         number=release.number,
+        digest=release.digest,
         model=ready.model,
         weights_root=weights,
         adapter_root=adapter,
@@ -265,6 +302,11 @@ def unready(known: Known, found: Mapping[ReleaseId, Target]) -> list[str]:
         for service, number in known.serving()
         if (service, number) not in found
     ]
+
+
+def forwardable(known: Known, node: str) -> bool:
+    """Whether a peer of *node* serves any release that a request may get."""
+    return any(peer.node != node for i in known.serving() for peer in known.peers_of(i))
 
 
 def is_behind(known: Known, update: Update) -> bool:

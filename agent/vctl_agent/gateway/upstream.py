@@ -14,7 +14,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.answers import Elsewhere, Refused
 from vctl_agent.gateway.headers import for_client
 from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import EventStream, ModelName
@@ -64,7 +64,8 @@ class Upstream:
         """Send a request; return the answer's beginning. The caller closes it.
 
         Raises:
-            Refused: 503, the engine is not there; 504, it does not answer in time.
+            Elsewhere: The engine is not there, and has got nothing.
+            Refused: 503, it broke off; 504, it does not answer in time.
         """
         payload = body if len(body) < _LARGE_BODY_BYTES else io.BytesIO(body)
         try:
@@ -160,7 +161,8 @@ async def _next_chunk(content: aiohttp.StreamReader) -> bytes:
 
 
 def _refused(cause: Exception) -> Refused:
-    is_connecting = isinstance(cause, aiohttp.ConnectionTimeoutError)
-    if isinstance(cause, TimeoutError) and not is_connecting:
+    if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return Elsewhere("the engine cannot be reached", code="engine_unavailable")
+    if isinstance(cause, TimeoutError):
         return Refused(504, "the engine did not answer in time", code="engine_timeout")
     return Refused(503, "the engine cannot be reached", code="engine_unavailable")

@@ -1,5 +1,6 @@
 """The programs of a development fleet: their commands, ports, folders and logs."""
 
+import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ class Layout:
             "--admin": self.address(node, "gateway-admin"),
             "--state": str(self._state(node, "gateway")),
             "--engine-url": self.url(node, "engine"),
+            "--fleet-key-file": str(self._fleet_key()),
             "--grace": "5s",
         }
         return self._program(f"{node}/gateway", [command_of("vctl-gateway"), *_flat(options)])
@@ -137,6 +139,14 @@ class Layout:
             "--endpoints": self.endpoint,
             "--socket": str(self._sockets / f"{node}.sock"),
         }
+
+    def _fleet_key(self) -> Path:
+        """Return the file of the key that the gateways share; made once, for us alone to read."""
+        path = self.folder / "fleet-key"
+        path.touch(mode=0o600)
+        if not path.stat().st_size:
+            path.write_text(f"{secrets.token_hex(32)}\n")
+        return path
 
     def _state(self, node: str, part: str) -> Path:
         state = self.folder / "nodes" / node / part

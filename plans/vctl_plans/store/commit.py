@@ -11,6 +11,7 @@ from vctl_plans.codec import encode
 from vctl_plans.errors import Conflict, Indeterminate
 from vctl_plans.keys import Keys
 from vctl_plans.operate import Begin, Continue
+from vctl_plans.peers import Peers
 from vctl_plans.release import Actor, Release
 from vctl_plans.rollout import Entry, Progress, Rollout, ServiceSpec
 from vctl_plans.snapshot import Service
@@ -18,6 +19,7 @@ from vctl_plans.store.port import (
     Comparison,
     CreateRevisionIs,
     Delete,
+    KeyValue,
     ModRevisionIs,
     Operation,
     Put,
@@ -119,6 +121,21 @@ def progress_txn(keys: Keys, service: str, progress: Progress, *, fence: int) ->
     return Txn(
         (CreateRevisionIs(keys.conductor, fence),),
         (Put(keys.progress(service), encode(progress)),),
+    )
+
+
+def peers_txn(keys: Keys, peers: Peers, *, before: KeyValue | None, fence: int) -> Txn:
+    """Return the transaction that names a service's peers in place of *before*.
+
+    They are made anew from what nodes say, so nothing of what stood there is handed on.
+    """
+    key = keys.peers(peers.service)
+    return Txn(
+        (
+            CreateRevisionIs(keys.conductor, fence),
+            ModRevisionIs(key, before.mod_revision if before else 0),
+        ),
+        (Put(key, encode(peers)),),
     )
 
 

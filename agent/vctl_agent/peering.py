@@ -1,0 +1,109 @@
+"""Writes each service's `peers`: whom a gateway asks whose own node is not ready.
+
+It is beside the conductor's work, and never in its way: what cannot be written is told and tried
+again later, and no rollout waits for it. All nodes watch the key, so it is written once a second at
+most.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from vctl_agent.crashpoints import Crashpoints
+from vctl_plans.codec import SCHEMA, decode
+from vctl_plans.errors import Conflict, VctlError
+from vctl_plans.keys import Keys
+from vctl_plans.peers import Peers, Standing, listed, standing
+from vctl_plans.snapshot import Fleet, Service
+from vctl_plans.store.commit import peers_txn
+from vctl_plans.store.port import KeyValue, Store
+
+PERIOD_S = 1.0
+RETRY_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Peering:
+    """One term's writes of peers.
+
+    Args:
+        store: The store.
+        keys: The fleet's keys.
+        fence: create_revision of the election key.
+        crashpoints: For tests.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        *,
+        fence: int,
+        crashpoints: Crashpoints,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._fence = fence
+        self._crashpoints = crashpoints
+        self._clock = clock
+        self._not_before: dict[str, float] = {}  # service -> when it may be written next
+
+    async def turn(
+        self, services: Mapping[str, Service], nodes: Fleet, entries: Mapping[str, KeyValue]
+    ) -> float:
+        """Write the peers that are not right any more; return seconds to the next look.
+
+        Args:
+            services: All services.
+            nodes: All records and reports.
+            entries: What is stored under ``Keys.services``.
+        """
+        said = standing(nodes)
+        waits = [
+            await self._look(service, said, entries.get(self._keys.peers(service.name)))
+            for service in services.values()
+        ]
+        return min(waits, default=math.inf)
+
+    async def _look(self, service: Service, nodes: Standing, entry: KeyValue | None) -> float:
+        wait_s = self._not_before.get(service.name, -math.inf) - self._clock()
+        if wait_s > 0:
+            return wait_s
+        before = _read(entry) if entry else Peers(service=service.name)
+        if before.v > SCHEMA:
+            return math.inf
+        peers = listed(service, nodes, before)
+        if peers == before:
+            return math.inf
+        wait_s = PERIOD_S if await self._write(peers, entry) else RETRY_S
+        self._not_before[service.name] = self._clock() + wait_s
+        return wait_s
+
+    async def _write(self, peers: Peers, entry: KeyValue | None) -> bool:
+        """Write; one whose outcome is lost is seen in the watch, or made again against *entry*."""
+        named = {str(r.number): len(r.gateways) for r in peers.releases}
+        try:
+            await self._store.commit(peers_txn(self._keys, peers, before=entry, fence=self._fence))
+        except Conflict:
+            _log.info("peers not written, looking again", service=peers.service)
+            return True
+        except VctlError as cause:
+            _log.warning("peers not written", service=peers.service, cause=cause.message)
+            return False
+        _log.info("peers named", service=peers.service, gateways=named)
+        self._crashpoints.passed("peers named")
+        return True
+
+
+def _read(entry: KeyValue) -> Peers:
+    """Return what stands there; what cannot be read is like nothing, and gets replaced."""
+    try:
+        return decode(entry.value, Peers, key=entry.key)
+    except VctlError as cause:
+        _log.warning("peers unreadable, naming them anew", cause=cause.message)
+        return Peers(service="")
