@@ -16,10 +16,12 @@ import msgspec
 import structlog
 
 from vctl_agent.absences import Absences
+from vctl_agent.alerting.telling import tell
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.peering import Peering
 from vctl_agent.queries import Source
 from vctl_agent.watchman import Watchman
+from vctl_plans.alert import drifted
 from vctl_plans.codec import SCHEMA, decode
 from vctl_plans.decision import Decision, State
 from vctl_plans.errors import Conflict, InvariantError, NotFound, VctlError
@@ -34,6 +36,7 @@ from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.store.commit import commit_own, continue_txn, progress_txn
 from vctl_plans.store.port import KeyValue, Store
 from vctl_plans.verdict import Verdict
+from vctl_plans.watching import Watching
 
 _CHECKPOINT_S = 5.0
 _RETRY_S = 0.5
@@ -93,6 +96,7 @@ class Conductor:
         self._clocks: dict[str, _Clock] = {}
         self._written: dict[str, int] = {}  # service -> revision of one's own last write
         self._documents: dict[str, Plan | Roster] = {}
+        self._drifted: dict[str, str] = {}  # service -> the last alert of drift that was told
 
     async def run(self) -> None:
         """Conduct until cancelled, or until a watch ends for good."""
@@ -170,10 +174,9 @@ class Conductor:
         state = await self._state(service, rollout)
         if self._watchman.is_to_be_awaited(state):
             return _RETRY_S
-        events: tuple[Event, ...] = (
-            TakenOver(clock.takeovers),
-            self._observed(state, nodes.present(), clock),
-        )
+        observed = self._observed(state, nodes.present(), clock)
+        await self._tell_of_drift(rollout, observed.watching)
+        events: tuple[Event, ...] = (TakenOver(clock.takeovers), observed)
         for event in events:
             decision = step(state, event, now_s)
             if decision.rollout != rollout:
@@ -191,6 +194,13 @@ class Conductor:
             state, reports, began=clock.began, taken_over=clock.taken_over
         )
         return Observed(reports, gone, watching)
+
+    async def _tell_of_drift(self, rollout: Rollout, watching: Watching | None) -> None:
+        """Alert once to a step whose answers differ, whatever the machine makes of it."""
+        alert = drifted(rollout, watching.finding) if watching else None
+        if alert and alert.id != self._drifted.get(rollout.service):
+            await tell(self._store, self._keys, [alert], fence=self._fence)
+            self._drifted[rollout.service] = alert.id
 
     async def _write(self, service: Service, before: Rollout, decision: Decision) -> None:
         route = decision.state.route

@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from vctl_plans.codec import Value
+from vctl_plans.drift import Finding, Level
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.release import Actor
 from vctl_plans.rollout import Cause, Rollout, listed
@@ -89,6 +90,17 @@ def raised(
         by=rollout.by,
         reason=rollout.reason,
     )
+
+
+def drifted(rollout: Rollout, finding: Finding | None) -> Alert | None:
+    """Return the alert that a step's answers differ, without being so bad that traffic goes back.
+
+    Its id is one for each step: it is told once, however long the step soaks.
+    """
+    if finding is None or finding.level is not Level.P1:
+        return None
+    alert = raised(rollout, severity=Severity.P1, what="answers drift", sentence=finding.sentence)
+    return msgspec.structs.replace(alert, id=f"{rollout.id}-step-{rollout.step + 1}-drift")
 
 
 def _told(before: Rollout, after: Rollout) -> tuple[Severity, str] | None:

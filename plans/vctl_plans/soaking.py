@@ -123,7 +123,8 @@ def _extended(
     if state.rollout.sentence.startswith(EXTENDED):
         return stay(state, until_s=_next_look_s(state, event, until_s, now_s))
     rest_s = max(0.0, until_s - now_s)
-    said = f"{EXTENDED} for {duration_text(rest_s)} at most: {found.sentence}"
+    why = found.sentence.removeprefix("soak extended; ")
+    said = f"{EXTENDED} for {duration_text(rest_s)} at most: {why}"
     return move(state, P.SOAKING, said, soaked_s=state.rollout.soaked_s + now_s)
 
 

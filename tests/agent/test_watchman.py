@@ -14,11 +14,12 @@ from vctl_agent.absences import Absences
 from vctl_agent.conductor import Conductor
 from vctl_agent.queries import Source
 from vctl_plans import operate
+from vctl_plans.alert import Alert, Severity
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Rejected
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase, RolloutPhase
-from vctl_plans.plan import Plan, Watch
+from vctl_plans.plan import DriftLimits, Plan, Watch
 from vctl_plans.rollout import Cause, Progress, Rollout
 from vctl_plans.statistics import (
     ErrorClass,
@@ -185,6 +186,31 @@ async def test_breach_rolls_back_at_once_and_says_the_figures(stage: Guarded) ->
     assert Cause.GUARDRAIL is rollout.cause
     assert "80 of 200 requests failed on the candidate, 0 of 200 on stable" in rollout.sentence
     assert (1, 0, (2,)) == (route.stable, route.candidate, route.revoked)
+
+
+def answering(*, tokens: int) -> Statistics:
+    recorder = Recorder()
+    for _ in range(2000):
+        recorder.add(Sample(latency_s=0.1, answer_tokens=tokens))
+    return recorder.snapshot()
+
+
+async def test_drift_alerts_once_and_goes_on(stage: Guarded) -> None:
+    """P1: a person is told, and traffic stays; once for the step, however often it is seen."""
+    # One window is over every limit, and it takes three in a row to go back.
+    await stage.start(msgspec.structs.replace(WATCH, drift=DriftLimits(windows=3)))
+    async with running(stage.conductor()):
+        await stage.soak()
+        await stage.count(candidate=answering(tokens=200), stable=answering(tokens=20))
+        await stage.pass_to(WATCH.interval_s + 1)
+        await stage.pass_to(WATCH.interval_s + 2)
+        found = (await stage.store.list(KEYS.alerts)).entries
+
+    assert RolloutPhase.SOAKING is await stage.phase()
+    told = [decode(entry.value, Alert) for entry in found]
+    assert ["r2-step-1-drift"] == [alert.id for alert in told]
+    assert Severity.P1 is told[0].severity
+    assert "drift of answer_tokens: PSI" in told[0].sentence
 
 
 async def test_rollout_whose_guardrails_pass_goes_on_after_its_soak(stage: Guarded) -> None:

@@ -4,8 +4,18 @@ import msgspec
 import pytest
 
 from tests.builders import SERVICE, a_rollout
-from vctl_plans.alert import LATE_S, Alert, Severity, decided, document, late_route, raised
+from vctl_plans.alert import (
+    LATE_S,
+    Alert,
+    Severity,
+    decided,
+    document,
+    drifted,
+    late_route,
+    raised,
+)
 from vctl_plans.codec import decode, encode
+from vctl_plans.drift import Finding, Level
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.release import Actor
 from vctl_plans.rollout import Cause, advanced
@@ -137,3 +147,13 @@ def test_late_route_names_the_nodes_and_is_the_same_whoever_tells_it():
         "30 s after route 9 was written, these nodes do not act on it:"
         f" {', '.join(nodes[:20])} and 10 more"
     ) == found.sentence
+
+
+@pytest.mark.parametrize("level", Level)
+def test_drift_is_told_by_itself_only_while_traffic_stays(level: Level):
+    """P0 goes back, and the decision tells it."""
+    rollout = a_rollout(P.SOAKING, step=1, steps=3)
+    found = drifted(rollout, Finding(level, is_open=False, sentence="drift of finish: PSI 0.30"))
+    told = found and (found.id, found.severity, found.sentence)
+    wanted = (f"{rollout.id}-step-2-drift", Severity.P1, "drift of finish: PSI 0.30")
+    assert (wanted if level is Level.P1 else None) == told
