@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +132,14 @@ def a_fleet(
         yield Fleet(dev)
 
 
-def ask(url: str, *, prompt: str = "Hello", max_tokens: int = 4, **more: object) -> tuple[int, str]:
+def ask(
+    url: str,
+    *,
+    prompt: str = "Hello",
+    max_tokens: int = 4,
+    headers: Mapping[str, str] | None = None,
+    **more: object,
+) -> tuple[int, str]:
     """Ask a gateway; return the release that answered and the text.
 
     Raises:
@@ -142,7 +149,7 @@ def ask(url: str, *, prompt: str = "Hello", max_tokens: int = 4, **more: object)
     request = urllib.request.Request(
         f"{url}/v1/completions",
         data=json.dumps(body).encode(),
-        headers={"content-type": "application/json"},
+        headers={"content-type": "application/json", **(headers or {})},
     )
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
