@@ -7,6 +7,7 @@ certificates of etcd are variables only.
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,11 @@ def socket_path(text: str) -> Path:
 def optional_path(text: str) -> Path | None:
     """Read a path; empty for none."""
     return Path(text) if text else None
+
+
+def command(text: str) -> tuple[str, ...]:
+    """Read a program and its arguments, quoted as for a shell that is never run; empty for none."""
+    return tuple(shlex.split(text))
 
 
 def key_prefix(text: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from vctl_agent import admin, election, log
+from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.candidate import Candidate
 from vctl_agent.crashpoints import Crashpoints
@@ -27,6 +28,7 @@ from vctl_agent.engines.torch_client import TorchEngine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
@@ -79,11 +81,20 @@ class Agent:
         probed = Probed(state / "probed.json")
         probed.open()
         watch = EngineWatch(engine, self._wake)
+        application = Application(
+            state,
+            artifacts,
+            incarnation=lambda: watch.incarnation,
+            crashpoints=self._crashpoints,
+            hook=_hook(settings),
+        )
+        application.open()
         executor = Executor(
             engine=engine,
             watch=watch,
             artifacts=artifacts,
             probed=probed,
+            application=application,
             crashpoints=self._crashpoints,
         )
         self._engine_watch = watch
@@ -106,6 +117,7 @@ class Agent:
             engine=watch,
             artifacts=artifacts,
             probed=probed,
+            application=application,
             executor=executor,
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
@@ -238,6 +250,12 @@ class Agent:
             ttl_s=self._settings.lease_ttl,
             conduct=self._office.serve,
         )
+
+
+def _hook(settings: Settings) -> Hook | None:
+    if not settings.hook:
+        return None
+    return Hook(settings.hook, timeout_s=settings.hook_timeout, environment=os.environ)
 
 
 def lock_state(state: Path) -> int:

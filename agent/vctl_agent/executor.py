@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import structlog
 
+from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Description, Engine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.probed import Probed
 from vctl_plans.errors import (
+    ArtifactError,
     EngineError,
     MalformedWeights,
     NotAllowed,
@@ -25,8 +27,9 @@ from vctl_plans.errors import (
     VctlError,
 )
 from vctl_plans.node_machine import Action
-from vctl_plans.phase import NodePhase
-from vctl_plans.release import Release
+from vctl_plans.phase import Component, NodePhase
+from vctl_plans.release import Artifact, Release
+from vctl_plans.weights import KIND_OF
 
 _PERMANENT = (RootMismatch, MalformedWeights, NotAllowed, PermanentEngineError)
 
@@ -49,12 +52,14 @@ class Executor:
         watch: EngineWatch,
         artifacts: ArtifactStore,
         probed: Probed,
+        application: Application,
         crashpoints: Crashpoints,
     ) -> None:
         self._engine = engine
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
+        self._application = application
         self._crashpoints = crashpoints
         self._changing = asyncio.Lock()  # an engine is asked for one change at a time
         self._stopping = threading.Event()
@@ -63,13 +68,16 @@ class Executor:
         """Have a copy or a hash that runs in a thread end soon."""
         self._stopping.set()
 
-    async def perform(self, action: Action, release: Release, on_phase: OnPhase) -> None:
+    async def perform(
+        self, action: Action, release: Release, on_phase: OnPhase, *, keeps_adapter: bool = False
+    ) -> None:
         """Do *action* for *release*.
 
         Args:
             action: What to do.
             release: For which release.
             on_phase: Told when the release enters a phase within the action.
+            keeps_adapter: Another release needs the same adapter: it is not unloaded.
 
         Raises:
             VctlError: It did not work; `is_permanent` tells whether trying again is vain.
@@ -78,15 +86,33 @@ class Executor:
         if action is Action.STAGE:
             await self._stage(release, on_phase)
         elif action is Action.LOAD:
-            await self._load(release, name)
+            await self._load(release)
         elif action is Action.PROBE:
             await self._probe(name)
         elif action is Action.UNLOAD:
-            await self._unload(name)
+            if name and not keeps_adapter:
+                await self._unload(name)
+            await self._application.take(release)
         _log.info("done", action=action.value, service=release.service, release=release.number)
         self._crashpoints.passed(action.value)
 
     async def _stage(self, release: Release, on_phase: OnPhase) -> None:
+        """Stage what is missing; the release fetches until the last of it is verified."""
+        missing = [
+            (component, made)
+            for component, made in release.staged.items()
+            if not self._artifacts.is_staged(made.root)
+        ]
+        for n, (component, artifact) in enumerate(missing, start=1):
+            tell = on_phase if n == len(missing) else _ignored
+            try:
+                await self._stage_one(component, artifact, tell)
+            except ArtifactError as problem:
+                if component is not Component.ADAPTER:
+                    problem.message = f"{component}: {problem.message}"
+                raise
+
+    async def _stage_one(self, component: Component, artifact: Artifact, on_phase: OnPhase) -> None:
         loop = asyncio.get_running_loop()
         told = NodePhase.FETCHING
 
@@ -98,12 +124,23 @@ class Executor:
                 told = phase
                 loop.call_soon_threadsafe(on_phase, phase)
 
-        assert release.adapter is not None  # noqa: S101  only adapters are asked to be staged
-        await asyncio.to_thread(self._artifacts.stage, release.adapter, progress)
+        kind = KIND_OF[component]
+        await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
 
-    async def _load(self, release: Release, name: str) -> None:
-        assert release.adapter is not None  # noqa: S101
-        path = str(self._artifacts.path(release.adapter.root))
+    async def _load(self, release: Release) -> None:
+        """Load the adapter; else, where it is loaded already, hand the rest to the application.
+
+        One of them a call, so that another release that has the adapter as well does not wait for
+        this one's hook; and an adapter that serves another is not touched: its probe still counts.
+        """
+        seen = self._watch.latest
+        path = str(self._artifacts.path(release.adapter.root)) if release.adapter else ""
+        if path and not (seen and seen.has(release.engine_name, path)):
+            await self._load_adapter(release.engine_name, path)
+        else:
+            await self._application.give(release)
+
+    async def _load_adapter(self, name: str, path: str) -> None:
         async with self._changing:
             self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
             await self._engine.load(name, path)
@@ -142,6 +179,10 @@ class Executor:
             seen = await self._watch.refresh()
         if not seen or any(resident.name == name for resident in seen.adapters):
             raise TemporaryEngineError(f"the engine was told to unload {name} and still lists it")
+
+
+def _ignored(_phase: NodePhase) -> None:
+    pass
 
 
 def is_permanent(error: VctlError) -> bool:

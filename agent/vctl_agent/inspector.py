@@ -15,8 +15,10 @@ from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_plans.codec import decode
 from vctl_plans.errors import ArtifactError, VctlError
 from vctl_plans.inspection import SCRUB, Checked, Checks, VerifyRequest
+from vctl_plans.phase import Component
 from vctl_plans.release import Release
 from vctl_plans.store.port import KeyValue
+from vctl_plans.weights import KIND_OF
 
 _log = structlog.get_logger(__name__)
 
@@ -85,8 +87,8 @@ class Inspector:
             while open_requests := [r for r in self._asked.values() if r.id not in self._answers]:
                 request = open_requests[0]
                 found = [
-                    await self._check(release, request.id, is_background=False)
-                    for release in self._staged(request.service)
+                    await self._check(*staged, request.id, is_background=False)
+                    for staged in self._staged(request.service)
                 ]
                 if request.id in self._asked:
                     self._answers[request.id] = Checks(request=request.id, found=tuple(found))
@@ -96,29 +98,30 @@ class Inspector:
         """Check everything that is staged, spread over each *every_s* seconds, until cancelled."""
         while True:
             staged = self._staged("")
-            for release in staged:
+            for release, component in staged:
                 await asyncio.sleep(every_s / len(staged))
-                await self._check(release, SCRUB, is_background=True)
+                await self._check(release, component, SCRUB, is_background=True)
             if not staged:
                 await asyncio.sleep(every_s)
 
-    def _staged(self, service: str) -> list[Release]:
-        """Return the releases whose artifact lies here, one for each root."""
+    def _staged(self, service: str) -> list[tuple[Release, Component]]:
+        """Return what lies here of which release, once for each root."""
         by_root = {
-            release.adapter.root: release
+            made.root: (release, component)
             for release in self._releases()
-            if release.adapter
-            and service in {"", release.service}
-            and self._artifacts.path(release.adapter.root).is_dir()
+            for component, made in release.staged.items()
+            if service in {"", release.service} and self._artifacts.path(made.root).is_dir()
         }
         return [by_root[root] for root in sorted(by_root)]
 
-    async def _check(self, release: Release, request: str, *, is_background: bool) -> Checked:
-        assert release.adapter is not None  # noqa: S101  `_staged` saw to it
-        root = release.adapter.root
+    async def _check(
+        self, release: Release, component: Component, request: str, *, is_background: bool
+    ) -> Checked:
+        root = release.components[component].root
         path, manifest = self._artifacts.path(root), self._artifacts.manifest_path(root)
+        kind = KIND_OF[component]
         try:
-            found = await check_apart(path, root, manifest, is_background=is_background)
+            found = await check_apart(path, root, manifest, kind=kind, is_background=is_background)
             problem, size_bytes = found.problem, found.size_bytes
         except ArtifactError as cause:
             problem, size_bytes = cause.message, 0
@@ -127,6 +130,7 @@ class Inspector:
             service=release.service,
             number=release.number,
             root=root,
+            component=component,
             size_bytes=size_bytes,
             problem=problem,
         )
@@ -144,6 +148,7 @@ class Inspector:
                 "artifact has rotted",
                 service=checked.service,
                 release=checked.number,
+                component=checked.component.value,
                 problem=checked.problem,
             )
         if was_rotten != (checked.root in self._rotten):

@@ -3,7 +3,8 @@
 A cycle reads the latest of everything (the fleet's wishes, the engine, the gateway), lets
 `node_machine.assess` judge each release, starts what is to be done, tells the gateway what it may
 serve, and makes the report. It waits for nothing, so neither a slow engine nor a long copy delays
-the word that a route was seen. At most one action a release runs at a time.
+the word that a route was seen. At most one action a release, and one that changes an adapter, runs
+at a time: releases of one root share their adapter in the engine, and nothing else.
 """
 
 import asyncio
@@ -12,11 +13,13 @@ from collections.abc import Callable
 
 import structlog
 
+from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.holdings import Held, Holdings, changed, in_flight, is_offered, own
 from vctl_agent.local import AgentState, GatewayState, ReadyRelease
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Key, Occasion, Tries
@@ -47,6 +50,7 @@ class Reconciler:
         engine: The engine's latest description.
         artifacts: The node's artifacts.
         probed: What was probed.
+        application: What the application was handed.
         executor: Does things.
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
@@ -62,6 +66,7 @@ class Reconciler:
         engine: EngineWatch,
         artifacts: ArtifactStore,
         probed: Probed,
+        application: Application,
         executor: Executor,
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
@@ -71,15 +76,14 @@ class Reconciler:
         self._boot_id = boot_id
         self._engine_url = engine_url
         self._engine = engine
-        self._artifacts = artifacts
-        self._probed = probed
+        self._holdings = Holdings(artifacts, probed, application)
         self._executor = executor
         self._on_report = on_report
         self._checks = checks
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
-        self._doing: dict[str, NodePhase] = {}  # by adapter: releases of one root share one
+        self._doing: dict[str, NodePhase] = {}  # by what is changed, see `changed`
         self._tasks: set[asyncio.Task[None]] = set()
         self._tries = Tries(clock)
         self._drain_began: dict[Key, float] = {}
@@ -125,9 +129,8 @@ class Reconciler:
         engine = self._engine.latest
         verdicts: list[tuple[Service, Release, Verdict]] = []
         for service in self._fleet.services.values():
-            for release in self._of_interest(service, engine):
-                facts = self._facts(service, release, engine, link)
-                verdict = self._judge(service, release, facts, engine)
+            for release in self._holdings.of_interest(service, engine):
+                verdict = self._judge(service, release, engine, link)
                 verdicts.append((service, release, verdict))
         if engine:
             link.tell(self._agent_state(verdicts))
@@ -141,54 +144,34 @@ class Reconciler:
         waits = [v.wake_s for _, _, v in verdicts if v.wake_s is not None]
         return max(0.05, min([*waits, _LONGEST_SLEEP_S]))
 
-    def _of_interest(self, service: Service, engine: Description | None) -> list[Release]:
-        """Return the releases that are wanted, may be unloaded, or are in the engine."""
-        held = {resident.name for resident in engine.adapters} if engine else set()
-        numbers = set(wanted(service.route, service.rollout))
-        numbers |= set(service.rollout.unload) if service.rollout else set()
-        numbers |= {n for n, release in service.releases.items() if release.engine_name in held}
-        return [service.releases[n] for n in sorted(numbers) if n in service.releases]
-
     def _facts(
-        self, service: Service, release: Release, engine: Description | None, link: GatewayLink
+        self,
+        service: Service,
+        release: Release,
+        held: Held,
+        engine: Description | None,
+        heard: GatewayState | None,
     ) -> Facts:
         rollout = service.rollout
-        root = release.adapter.root if release.adapter else ""
-        needed = wanted(service.route, rollout)
-        roots = {service.releases[n].adapter for n in needed if n in service.releases}
-        is_needed = any(artifact and artifact.root == root for artifact in roots)
-        is_wanted = release.number in needed
-        may_unload = bool(rollout and release.number in rollout.unload) and not is_needed
+        is_wanted = release.number in wanted(service.route, rollout)
+        is_resident = held.is_whole if is_wanted else held.is_here
+        is_listed = rollout is not None and release.number in rollout.unload
+        may_unload = is_listed and not is_wanted and held.may_be_here
         key = (service.name, release.number)
-        # One adapter in the engine may be two releases' bytes: it is the wanted one's then.
-        is_resident = (is_wanted or not is_needed) and self._is_resident(release, engine)
-        heard = link.heard
         return Facts(
             is_wanted=is_wanted,
             may_unload=may_unload,
-            is_staged=not release.adapter or self._artifacts.is_staged(root),
+            is_staged=self._holdings.is_staged(release),
             is_resident=is_resident,
-            is_probed=self._is_probed(release, engine),
-            is_offered=heard is not None and _is_offered(service, release, heard),
-            in_flight=_in_flight(service, release, heard) if heard else None,
+            is_probed=held.is_probed,
+            is_offered=heard is not None and is_offered(service, release, heard, held),
+            in_flight=in_flight(service, release, heard, held) if heard else None,
             draining_s=self._draining_s(key, may_unload=may_unload),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
             failure=self._tries.failure(
                 key, _occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
             ),
         )
-
-    def _is_resident(self, release: Release, engine: Description | None) -> bool:
-        if not engine:
-            return False
-        if not release.adapter:
-            return True  # served by the base, which the engine always holds
-        return engine.has(release.engine_name, str(self._artifacts.path(release.adapter.root)))
-
-    def _is_probed(self, release: Release, engine: Description | None) -> bool:
-        if not engine:
-            return False
-        return not release.adapter or self._probed.has(engine.incarnation, release.engine_name)
 
     def _draining_s(self, key: Key, *, may_unload: bool) -> float:
         if not may_unload:
@@ -197,12 +180,14 @@ class Reconciler:
         return self._clock() - self._drain_began.setdefault(key, self._clock())
 
     def _judge(
-        self, service: Service, release: Release, facts: Facts, engine: Description | None
+        self, service: Service, release: Release, engine: Description | None, link: GatewayLink
     ) -> Verdict:
         """Return where the release is, and start the next thing unless something is being done."""
-        adapter = _adapter(release)
-        if adapter in self._doing:
-            return Verdict(self._doing[adapter])
+        held = self._holdings.of(service, release, engine)
+        facts = self._facts(service, release, held, engine, link.heard)
+        doing = self._doing.get(own(release)) or self._doing.get(release.engine_name)
+        if doing:
+            return Verdict(doing)
         if not engine and facts.may_unload and not _has_ended(service):
             return Verdict(NodePhase.DRAINING, reason=self._engine.problem)  # none knows if it went
         verdict = assess(facts)
@@ -210,22 +195,27 @@ class Reconciler:
             return verdict
         if verdict.action is not Action.STAGE and not engine:
             return Verdict(NodePhase.FAILED, reason=self._engine.problem)
-        self._doing[adapter] = verdict.phase
-        on = _occasion(service, engine)
-        task = asyncio.create_task(self._do(verdict.action, release, on))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(verdict, release, held, _occasion(service, engine))
         return verdict
 
-    async def _do(self, action: Action, release: Release, on: Occasion) -> None:
-        key, adapter = (release.service, release.number), _adapter(release)
+    def _start(self, verdict: Verdict, release: Release, held: Held, on: Occasion) -> None:
+        names = changed(verdict.action, release, held)
+        self._doing.update(dict.fromkeys(names, verdict.phase))
+        task = asyncio.create_task(self._do(verdict.action, release, held, names, on=on))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _do(
+        self, action: Action, release: Release, held: Held, names: list[str], *, on: Occasion
+    ) -> None:
+        key = (release.service, release.number)
 
         def on_phase(phase: NodePhase) -> None:
-            self._doing[adapter] = phase
+            self._doing.update(dict.fromkeys(names, phase))
             self.wake()
 
         try:
-            await self._executor.perform(action, release, on_phase)
+            await self._executor.perform(action, release, on_phase, keeps_adapter=held.is_shared)
             self._tries.forget(key)
         except VctlError as error:
             self._tries.note(key, action, error, on=on)
@@ -233,7 +223,8 @@ class Reconciler:
             _log.exception("action failed by a bug", action=action.value)
             self._tries.note(key, action, VctlError(f"{type(bug).__name__}: {bug}"), on=on)
         finally:
-            self._doing.pop(adapter, None)
+            for name in names:
+                self._doing.pop(name, None)
             self.wake()
 
     def _agent_state(self, verdicts: list[tuple[Service, Release, Verdict]]) -> AgentState:
@@ -304,30 +295,5 @@ def _occasion(service: Service, engine: Description | None) -> Occasion:
     return Occasion(_attempt(service), engine.incarnation if engine else "")
 
 
-def _adapter(release: Release) -> str:
-    """Return what is changed when the release is: one adapter may be of several releases."""
-    return release.engine_name or f"{release.service}/{release.number}"
-
-
 def _has_ended(service: Service) -> bool:
     return service.rollout is not None and service.rollout.phase.is_terminal
-
-
-def _is_offered(service: Service, release: Release, heard: GatewayState) -> bool:
-    """Whether the gateway may still hand out references on the release's adapter."""
-    return any(
-        ready.service == service.name
-        and (ready.number == release.number or ready.model == release.engine_name)
-        for ready in heard.accepted
-    )
-
-
-def _in_flight(service: Service, release: Release, heard: GatewayState) -> int:
-    """Return how many requests are on the release's adapter."""
-    return sum(
-        held.count
-        for held in heard.in_flight
-        if held.service == service.name
-        and held.number in service.releases
-        and _adapter(service.releases[held.number]) == _adapter(release)
-    )

@@ -33,6 +33,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: tuple[Webhook, ...]
     prometheus_url: str
     prometheus_token_file: Path | None
+    hook: tuple[str, ...]  # the program and its arguments; empty: none
+    hook_timeout: float  # seconds
     scrub_interval: float  # seconds; 0: never
     prefix: str
     log_level: str
@@ -139,6 +141,10 @@ _OPTIONS = (
            "where the queries of guardrails are answered, up to /api/v1; used while conductor"),
     Option("prometheus-token-file", "VCTL_PROMETHEUS_TOKEN_FILE", "", read.optional_path,
            "file with a bearer token for it, read at each query"),
+    Option("hook", "VCTL_HOOK", "", read.command,
+           "command told on stdin when a prompt or an index is here, and after it was unloaded"),
+    Option("hook-timeout", "VCTL_HOOK_TIMEOUT", "60s", read.at_least_one_second,
+           "time after which the hook is killed"),
     Option("scrub-interval", "VCTL_SCRUB_INTERVAL", "6h", read.seconds,
            "time in which every staged artifact is hashed again, in the background; 0: never"),
     Option("prefix", "VCTL_PREFIX", DEFAULT_PREFIX, read.key_prefix, "root of vctl's keys in etcd"),

@@ -14,7 +14,7 @@ import msgspec
 from vctl_cli.exitcodes import ExitCode
 from vctl_plans.codec import encode
 from vctl_plans.errors import PlanError
-from vctl_plans.inspection import Checked, Checks, VerifyRequest
+from vctl_plans.inspection import Checks, VerifyRequest
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
 from vctl_plans.operate import Request
@@ -126,12 +126,8 @@ def _verification(node: str, answer: Checks) -> NodeVerification:
         node=node,
         artifacts=len(answer.found),
         size_bytes=sum(found.size_bytes for found in answer.found),
-        problems=tuple(_problem(found) for found in answer.found if not found.is_good),
+        problems=tuple(found.problem_text for found in answer.found if not found.is_good),
     )
-
-
-def _problem(found: Checked) -> str:
-    return f"release {found.number} of {found.service}: {found.problem}"
 
 
 def node_text(node: NodeVerification) -> str:

@@ -6,6 +6,7 @@ A request is one small key under a lease: it expires, and with it the answers in
 import msgspec
 
 from vctl_plans.codec import Value
+from vctl_plans.phase import Component
 from vctl_plans.release import Actor
 
 SCRUB = "scrub"
@@ -27,6 +28,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     service: str
     number: int
     root: str
+    component: Component = Component.ADAPTER
     size_bytes: int = 0
     problem: str = ""  # what differs; empty: the bytes are those of the root
 
@@ -34,6 +36,12 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_good(self) -> bool:
         """Whether the bytes are those that the root names."""
         return not self.problem
+
+    @property
+    def problem_text(self) -> str:
+        """What differs, and of what: in one sentence for a person."""
+        part = "" if self.component is Component.ADAPTER else f"{self.component}: "
+        return f"release {self.number} of {self.service}: {part}{self.problem}"
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

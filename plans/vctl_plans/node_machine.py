@@ -40,9 +40,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     is_wanted: bool
     may_unload: bool = False  # the rollout's unload list names it, and nothing else needs its root
-    is_staged: bool = False  # verified, in its own directory
-    is_resident: bool = False  # the engine lists it
-    is_probed: bool = False  # since it was loaded into this incarnation of the engine
+    is_staged: bool = False  # all of its components are verified, each in its own directory
+    is_resident: bool = False  # engine and application hold all of it; or, not wanted, any of it
+    is_probed: bool = False  # all of it since it was loaded into this incarnation of the engine
     is_offered: bool = False  # the gateway's last word still has it as ready
     in_flight: int | None = None  # None: the gateway is away, so it is not known
     draining_s: float = 0.0  # how long ago the drain began

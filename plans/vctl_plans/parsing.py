@@ -183,8 +183,8 @@ def require_built(document: AnyDocument) -> None:
     """
     refusals = [
         (document.allow_downtime, "allow_downtime", "is not built yet"),
-        *((name is not Component.ADAPTER, f"release.{name}", "is not built yet; use adapter")
-          for name in sources(document)),
+        (Component.WEIGHTS in sources(document), "release.weights",
+         "is not built yet; use adapter, prompt or index"),
     ]  # fmt: skip
     for is_asked, path, why in refusals:
         if is_asked:

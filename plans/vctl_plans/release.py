@@ -12,6 +12,12 @@ from vctl_plans.codec import Value, digest
 from vctl_plans.names import engine_name
 from vctl_plans.phase import Component
 
+STAGED = (Component.ADAPTER, Component.PROMPT, Component.INDEX)
+"""What a node brings to its disk for a release; base weights belong to the fleet."""
+
+APPLICATION = (Component.PROMPT, Component.INDEX)
+"""What the application reads, and no engine."""
+
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Immutable bytes of one component."""
@@ -46,6 +52,16 @@ class Release(Value, frozen=True, kw_only=True):
     def adapter(self) -> Artifact | None:
         """The adapter, if the release has one."""
         return self.components.get(Component.ADAPTER)
+
+    @property
+    def staged(self) -> dict[Component, Artifact]:
+        """What a node must have on its disk, whole, before the release can be ready there."""
+        return {name: self.components[name] for name in STAGED if name in self.components}
+
+    @property
+    def for_application(self) -> dict[Component, Artifact]:
+        """What the application reads of the release; empty where only the engine does."""
+        return {name: self.components[name] for name in APPLICATION if name in self.components}
 
     @property
     def engine_name(self) -> str:

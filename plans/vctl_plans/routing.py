@@ -11,6 +11,7 @@ from vctl_plans.route import Consistency, Route
 from vctl_plans.share import share
 
 RELEASE_HEADER = "x-vctl-release"
+VECTOR_HEADER = "x-vctl-vector"
 SESSION_HEADER = "x-vctl-session"
 USER_HEADER = "x-vctl-user"
 TENANT_HEADER = "x-vctl-tenant"

@@ -236,11 +236,7 @@ def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
 def _rot(report: NodeReport) -> str:
     """Return what has rotted on the node's disk, though it serves on from what is resident."""
     found = [each for answer in report.checks if answer.request == SCRUB for each in answer.found]
-    return (
-        f"on disk: release {found[0].number} of {found[0].service}: {found[0].problem}"
-        if found
-        else ""
-    )
+    return f"on disk: {found[0].problem_text}" if found else ""
 
 
 def _failure(lines: Iterable[ReleaseStatus]) -> str:

@@ -8,11 +8,13 @@ from pathlib import Path
 import msgspec
 
 from tests.weights.building import fill, pack, zeros
+from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
+from vctl_agent.hook import Hook
 from vctl_agent.local import AgentState, GatewayState, InFlight
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
@@ -122,7 +124,9 @@ class FakeLink:
 class Node:
     """One node; make another with the same folder and engine to restart its agent."""
 
-    def __init__(self, folder: Path, engine: FakeEngine | None = None) -> None:
+    def __init__(
+        self, folder: Path, engine: FakeEngine | None = None, *, hook: Hook | None = None
+    ) -> None:
         self.engine = engine or FakeEngine()
         self.link = FakeLink()
         self.now = 0.0
@@ -133,11 +137,20 @@ class Node:
         probed = Probed(state / "probed.json")
         probed.open()
         self.watch = EngineWatch(self.engine, lambda: None)
+        self.application = Application(
+            state,
+            self.artifacts,
+            incarnation=lambda: self.watch.incarnation,
+            crashpoints=Crashpoints(),
+            hook=hook,
+        )
+        self.application.open()
         executor = Executor(
             engine=self.engine,
             watch=self.watch,
             artifacts=self.artifacts,
             probed=probed,
+            application=self.application,
             crashpoints=Crashpoints(),
         )
         self.reconciler = Reconciler(
@@ -147,6 +160,7 @@ class Node:
             engine=self.watch,
             artifacts=self.artifacts,
             probed=probed,
+            application=self.application,
             executor=executor,
             on_report=self.reports.append,
             clock=lambda: self.now,

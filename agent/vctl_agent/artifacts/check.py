@@ -1,6 +1,6 @@
 """Hash a staged artifact again, in a process of its own.
 
-    python -m vctl_agent.artifacts.check PATH ROOT MANIFEST [--background]
+    python -m vctl_agent.artifacts.check PATH ROOT MANIFEST [--kind KIND] [--background]
 
 A process, so that hashing takes neither the agent's time nor its memory, and so that the scrub can
 run at the lowest priority and past the page cache, which is the engine's. It prints one `Finding`.
@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -27,13 +28,16 @@ class Finding(msgspec.Struct, frozen=True):
     problem: str = ""  # what differs; empty: the bytes are those of the root
 
 
-def check(path: Path, root: str, manifest: Path, *, is_background: bool) -> Finding:
+def check(
+    path: Path, root: str, manifest: Path, *, kind: weights.Kind, is_background: bool
+) -> Finding:
     """Hash the artifact at *path*, and compare it with *root*.
 
     Args:
         path: Where it lies.
         root: What it should be.
         manifest: Its manifest, to name what differs; it need not be there.
+        kind: What it must be.
         is_background: Leave processor and page cache to others.
     """
     try:
@@ -42,19 +46,21 @@ def check(path: Path, root: str, manifest: Path, *, is_background: bool) -> Find
         expected = root
     threads = 1 if is_background else None
     try:
-        found = weights.verify(path, expected, threads=threads, direct=is_background)
+        found = weights.verify(path, expected, kind=kind, threads=threads, direct=is_background)
     except ArtifactError as problem:
         return Finding(problem=problem.message)
     return Finding(size_bytes=sum(file.size for file in found.files))
 
 
-async def check_apart(path: Path, root: str, manifest: Path, *, is_background: bool) -> Finding:
+async def check_apart(
+    path: Path, root: str, manifest: Path, *, kind: weights.Kind, is_background: bool
+) -> Finding:
     """Do `check` in a process of its own; cancelled, it ends that process.
 
     Raises:
         ArtifactError: The process did not say what it found.
     """
-    command = [sys.executable, "-m", __name__, str(path), root, str(manifest)]
+    command = [sys.executable, "-m", __name__, str(path), root, str(manifest), "--kind", kind]
     process = await asyncio.create_subprocess_exec(
         *command,
         *(["--background"] if is_background else []),
@@ -80,11 +86,18 @@ def main() -> None:
     parser.add_argument("path", type=Path)
     parser.add_argument("root")
     parser.add_argument("manifest", type=Path)
+    parser.add_argument("--kind", choices=get_args(weights.Kind), default="adapter")
     parser.add_argument("--background", action="store_true")
     given = parser.parse_args()
     if given.background:
         os.nice(_LOWEST_PRIORITY)
-    finding = check(given.path, given.root, given.manifest, is_background=given.background)
+    finding = check(
+        given.path,
+        given.root,
+        given.manifest,
+        kind=given.kind,
+        is_background=given.background,
+    )
     sys.stdout.write(msgspec.json.encode(finding).decode())
 
 

@@ -62,12 +62,15 @@ class ArtifactStore:
         """Whether the artifact lies here, and this process has verified it."""
         return root in self._verified and self.path(root).is_dir()
 
-    def stage(self, artifact: Artifact, progress: Progress) -> Path:
+    def stage(
+        self, artifact: Artifact, progress: Progress, *, kind: weights.Kind = "adapter"
+    ) -> Path:
         """Bring *artifact* here, or find it here, and verify it; blocking, for a thread.
 
         Args:
             artifact: What to bring.
             progress: Told as it goes, from this thread.
+            kind: What it must be: which of the source's files belong, and what they may hold.
 
         Raises:
             RootMismatch: Its bytes are others than its root names.
@@ -80,8 +83,8 @@ class ArtifactStore:
             if self.is_staged(artifact.root):
                 return final
             try:
-                if not _is_whole(final, artifact, progress):
-                    self._bring(artifact, final, progress)
+                if not _is_whole(final, artifact, progress, kind=kind):
+                    self._bring(artifact, final, progress, kind=kind)
             except OSError as cause:
                 raise ArtifactError(
                     f"{artifact.source}: cannot be brought to {self._directory}:"
@@ -90,15 +93,17 @@ class ArtifactStore:
             self._verified.add(artifact.root)
         return final
 
-    def _bring(self, artifact: Artifact, final: Path, progress: Progress) -> None:
+    def _bring(
+        self, artifact: Artifact, final: Path, progress: Progress, *, kind: weights.Kind
+    ) -> None:
         """Copy and verify; what lay there before makes way only for what is whole."""
         source = self._source(artifact)
         temporary = self._directory / f"{_TEMPORARY}{root_hex(artifact.root)}"
         _remove(temporary)
         try:
-            _copy(source, temporary, progress)
+            _copy(source, temporary, progress, kind=kind)
             known = _manifest(source, artifact.root)
-            manifest = _verify(temporary, artifact, progress, manifest=known)
+            manifest = _verify(temporary, artifact, progress, kind=kind, manifest=known)
             weights.save(manifest, self.manifest_path(artifact.root))
             _freeze(temporary)
             _remove(final)
@@ -135,12 +140,12 @@ def _refuse_other_than_root(root: str) -> None:
         raise NotAllowed(cause.message) from cause
 
 
-def _is_whole(final: Path, artifact: Artifact, progress: Progress) -> bool:
+def _is_whole(final: Path, artifact: Artifact, progress: Progress, *, kind: weights.Kind) -> bool:
     """Whether a copy that another process made is there and has not rotted; read in whole."""
     if not final.exists():
         return False
     try:
-        _verify(final, artifact, progress)
+        _verify(final, artifact, progress, kind=kind)
     except ArtifactError:
         return False
     return True
@@ -155,12 +160,18 @@ def _manifest(source: Path, root: str) -> weights.Manifest | None:
 
 
 def _verify(
-    path: Path, artifact: Artifact, progress: Progress, *, manifest: weights.Manifest | None = None
+    path: Path,
+    artifact: Artifact,
+    progress: Progress,
+    *,
+    kind: weights.Kind,
+    manifest: weights.Manifest | None = None,
 ) -> weights.Manifest:
     try:
         return weights.verify(
             path,
             manifest or artifact.root,
+            kind=kind,
             progress=lambda done, size: progress(NodePhase.VERIFYING, done, size),
         )
     except RootMismatch as mismatch:
@@ -169,12 +180,12 @@ def _verify(
         ) from mismatch
 
 
-def _copy(path: Path, target: Path, progress: Progress) -> None:
+def _copy(path: Path, target: Path, progress: Progress, *, kind: weights.Kind) -> None:
     """Copy the artifact's files, and no others, each flushed to disk."""
     target.mkdir()
     done = 0
     with files.open_source(path) as source:
-        for name in selection.select(source, None).files:
+        for name in selection.select(source, kind).files:
             destination = target / name
             destination.parent.mkdir(parents=True, exist_ok=True)
             reader = os.fdopen(files.open_file(source, name), "rb")

@@ -32,6 +32,11 @@ class EngineWatch:
         self.latest: Description | None = None  # None while the engine does not answer
         self.problem = "the engine was not asked yet"
 
+    @property
+    def incarnation(self) -> str:
+        """The engine's run; empty while it does not answer."""
+        return self.latest.incarnation if self.latest else ""
+
     async def run(self) -> None:
         """Keep looking until cancelled."""
         while True:

@@ -29,7 +29,7 @@ from vctl_agent.gateway.observation import Counted, Observation
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
-from vctl_plans.routing import RELEASE_HEADER, Refusal, choose
+from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Refusal, choose
 
 FORWARDED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 """What of an engine can be reached; everything else, its administration above all, is 404."""
@@ -331,6 +331,9 @@ class Proxy:
             response.headers[RELEASE_HEADER] = str(passage.release)
         if passage.leg.mark:
             response.headers[HOP_HEADER] = passage.leg.mark
+        known = self._live.acted.known.releases.get((passage.service, passage.release))
+        if known:
+            response.headers[VECTOR_HEADER] = known.release.vector_text
         if self.is_draining:
             response.force_close()
 

@@ -36,13 +36,14 @@ from .merkle import LEAF_BYTES
 from .proof import Inclusion, TensorProof, prove, verify_tensor
 from .safetensors import FORMAT_MAX_HEADER_BYTES, MAX_HEADER_BYTES
 from .scan import Note, Progress, scan
-from .selection import MANIFEST_NAME, MANIFEST_SUFFIX, Kind
+from .selection import KIND_OF, MANIFEST_NAME, MANIFEST_SUFFIX, Kind
 from .survey import adapter_facts
 from .verified import Verified
 from .verify import verify
 
 __all__ = [
     "FORMAT_MAX_HEADER_BYTES",
+    "KIND_OF",
     "LEAF_BYTES",
     "MANIFEST_NAME",
     "MANIFEST_SUFFIX",

@@ -7,7 +7,8 @@ among what is left out quietly: those that can't be told are refused.
     adapter   adapter_config.json, adapter_model.safetensors, tokenizer and chat-template files
     model     *.safetensors of the top folder, their index, configuration, tokenizer and
               chat-template files
-    plain     every file (prompt templates, an index), folders included
+    plain     every file, folders included, whatever its bytes: a prompt or an index, which the
+              application reads, and no engine as weights
 
 In no kind: names that begin with a dot, `__pycache__`, manifests.
 
@@ -22,6 +23,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from vctl_plans.errors import ArtifactError, NotAllowed
+from vctl_plans.phase import Component
 
 from .files import Listed, Source, list_folder
 from .safetensors import SUFFIX
@@ -33,6 +35,14 @@ MANIFEST_SUFFIX: Final = f".{MANIFEST_NAME}"
 ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
 SHARD_INDEX: Final = "model.safetensors.index.json"
+
+KIND_OF: Final[dict[Component, Kind]] = {
+    Component.WEIGHTS: "model",
+    Component.ADAPTER: "adapter",
+    Component.PROMPT: "plain",
+    Component.INDEX: "plain",
+}
+"""What each component must be: never told from its files, or two machines could differ in it."""
 
 _CHAT_TEMPLATES: Final = "additional_chat_templates"
 _MANIFESTS = (MANIFEST_NAME, f"*{MANIFEST_SUFFIX}")

@@ -1,0 +1,142 @@
+"""What of a release is on this node, and what of that is its own.
+
+Releases of one root share their adapter in the engine, and one directory on disk; each has its own
+file and its own word to the application. So a release is whole when all of its parts are here, and
+it goes with what no other release needs.
+"""
+
+import msgspec
+
+from vctl_agent.application import Application
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.engines.port import Description
+from vctl_agent.local import GatewayState
+from vctl_agent.probed import Probed
+from vctl_plans.node_machine import Action
+from vctl_plans.release import Release
+from vctl_plans.rollout import wanted
+from vctl_plans.snapshot import Service
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What is here of one release, just now."""
+
+    is_shared: bool  # a release that is wanted has the same adapter: it stays
+    has_adapter: bool  # the engine lists it, or there is none to list
+    is_whole: bool  # that, and the application has its part
+    is_probed: bool  # whole, and the adapter is probed in this run of the engine
+    is_handed_over: bool  # the application has something of it
+    is_loaded: bool  # the engine lists an adapter of it
+
+    @property
+    def is_here(self) -> bool:
+        """Whether anything of it would go with it."""
+        return (self.is_loaded and not self.is_shared) or self.is_handed_over
+
+    @property
+    def may_be_here(self) -> bool:
+        """Whether that could be so, also while the engine does not tell."""
+        return not self.is_shared or self.is_handed_over
+
+
+class Holdings:
+    """Looks at disk, engine and application."""
+
+    def __init__(self, artifacts: ArtifactStore, probed: Probed, application: Application) -> None:
+        self._artifacts = artifacts
+        self._probed = probed
+        self._application = application
+
+    def of(self, service: Service, release: Release, engine: Description | None) -> Held:
+        """Return what is here of *release*.
+
+        A release without an adapter is served by the base, which the engine always holds.
+        """
+        has_adapter = engine is not None and self._has_adapter(release, engine)
+        is_whole = has_adapter and self._application.has(release)
+        return Held(
+            is_shared=is_shared(service, release),
+            has_adapter=has_adapter,
+            is_whole=is_whole,
+            is_probed=is_whole and engine is not None and self._is_probed(release, engine),
+            is_handed_over=release.number in self._application.held(service.name),
+            is_loaded=has_adapter and release.adapter is not None,
+        )
+
+    def is_staged(self, release: Release) -> bool:
+        """Whether every component of *release* lies here, verified by this process."""
+        return all(self._artifacts.is_staged(made.root) for made in release.staged.values())
+
+    def of_interest(self, service: Service, engine: Description | None) -> list[Release]:
+        """Return the releases that are wanted, may be unloaded, or are here in whole or part."""
+        loaded = {resident.name for resident in engine.adapters} if engine else set()
+        numbers = set(wanted(service.route, service.rollout))
+        numbers |= set(service.rollout.unload) if service.rollout else set()
+        numbers |= {n for n, release in service.releases.items() if release.engine_name in loaded}
+        numbers |= self._application.held(service.name)
+        return [service.releases[n] for n in sorted(numbers) if n in service.releases]
+
+    def _has_adapter(self, release: Release, engine: Description) -> bool:
+        if not release.adapter:
+            return True
+        return engine.has(release.engine_name, str(self._artifacts.path(release.adapter.root)))
+
+    def _is_probed(self, release: Release, engine: Description) -> bool:
+        return not release.adapter or self._probed.has(engine.incarnation, release.engine_name)
+
+
+def is_shared(service: Service, release: Release) -> bool:
+    """Whether a release that is wanted, and not this one, has the same adapter."""
+    if not release.adapter:
+        return False
+    needed = wanted(service.route, service.rollout) - {release.number}
+    adapters = (service.releases[n].adapter for n in needed if n in service.releases)
+    return any(adapter and adapter.root == release.adapter.root for adapter in adapters)
+
+
+def own(release: Release) -> str:
+    """Return the name of what only this release has; no adapter's name holds a slash."""
+    return f"{release.service}/{release.number}"
+
+
+def changed(action: Action, release: Release, held: Held) -> list[str]:
+    """Return the names of what *action* changes: no other action may change it meanwhile.
+
+    A release is judged by what is done to its adapter, whoever has it done; what another release
+    does with its own prompt takes nothing from this one.
+    """
+    touches = {
+        Action.LOAD: not held.has_adapter,  # else only the application gets its part
+        Action.PROBE: True,
+        Action.UNLOAD: not held.is_shared,
+    }
+    with_adapter = release.adapter and touches.get(action, False)
+    return [own(release), release.engine_name] if with_adapter else [own(release)]
+
+
+def is_offered(service: Service, release: Release, heard: GatewayState, held: Held) -> bool:
+    """Whether the gateway may still hand out references on what would be unloaded."""
+    return any(
+        ready.service == service.name
+        and (ready.number == release.number or _goes(ready.model, release, held))
+        for ready in heard.accepted
+    )
+
+
+def in_flight(service: Service, release: Release, heard: GatewayState, held: Held) -> int:
+    """Return how many requests are on what would be unloaded."""
+    return sum(
+        each.count
+        for each in heard.in_flight
+        if each.service == service.name
+        and each.number in service.releases
+        and (
+            each.number == release.number
+            or _goes(service.releases[each.number].engine_name, release, held)
+        )
+    )
+
+
+def _goes(model: str, release: Release, held: Held) -> bool:
+    """Whether *model* is the release's adapter, and would go with it."""
+    return bool(release.engine_name) and not held.is_shared and model == release.engine_name
