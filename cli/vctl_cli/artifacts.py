@@ -36,9 +36,12 @@ def artifact(source: Source, *, component: Component, screen: Screen) -> Artifac
         if source.root:
             screen.say(f"{path} is not on this machine: taken on its root, nodes verify it")
             return Artifact(root=source.root, source=source.source)
-        raise PlanError(
-            f"there is no {path}", path=field, hint="where only nodes can read it, add --root"
-        )
+        flag = "--root" if component is Component.ADAPTER else f"--{component}-root"
+        hint = f"where only nodes can read it, add {flag}"
+        raise PlanError(f"there is no {path}", path=field, hint=hint)
+    if path.is_file() and path.name.startswith("."):
+        hint = "name it otherwise, or put it under a directory with another name"
+        raise PlanError(f"{path} is hidden, and nodes keep no hidden file", path=field, hint=hint)
     manifest = scanned(path, component=component, screen=screen)
     if source.root and source.root != manifest.root:
         raise RootMismatch(f"{path}: its root is {manifest.root}, not {source.root}")
@@ -67,9 +70,8 @@ def local_path(uri: str, *, field: str) -> Path:
 
 def scanned(path: Path, *, component: Component, screen: Screen) -> weights.Manifest:
     """Hash what is at *path*, with a progress bar where a person waits."""
-    kind: weights.Kind = "adapter" if component is Component.ADAPTER else "plain"
     with hashing(screen, path.name) as progress:
-        return weights.scan(path, kind=kind, progress=progress)
+        return weights.scan(path, kind=weights.KIND_OF[component], progress=progress)
 
 
 def _keep(manifest: weights.Manifest, path: Path, screen: Screen) -> None:

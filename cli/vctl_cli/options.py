@@ -79,7 +79,9 @@ NewService = Annotated[
 KindOption = Annotated[
     str,
     typer.Option(
-        "--kind", metavar="KIND", help="adapter, model or plain. [default: told from the files]"
+        "--kind",
+        metavar="KIND",
+        help="adapter or model; prompt, index or plain: any files. [default: told from the files]",
     ),
 ]
 MaxHeader = Annotated[

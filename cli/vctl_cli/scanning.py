@@ -8,6 +8,7 @@ from vctl_cli.render.screen import Screen
 from vctl_plans import weights
 from vctl_plans.errors import PlanError
 from vctl_plans.names import suggestion
+from vctl_plans.release import APPLICATION
 from vctl_plans.units import bytes_of
 
 
@@ -58,11 +59,13 @@ def kind_of(text: str) -> weights.Kind | None:
     Raises:
         PlanError: There is no such kind.
     """
-    kinds: tuple[weights.Kind, ...] = get_args(weights.Kind)
-    found = next((kind for kind in kinds if kind == text), None)
-    if text and found is None:
+    if not text:
+        return None
+    kinds: dict[str, weights.Kind] = {kind: kind for kind in get_args(weights.Kind)}
+    kinds |= {name.value: weights.KIND_OF[name] for name in APPLICATION}
+    if text not in kinds:
         raise PlanError(f"no such kind: {text!r}", path="--kind", hint=suggestion(text, kinds))
-    return found
+    return kinds[text]
 
 
 def require(*paths: Path | None) -> None:

@@ -1,21 +1,22 @@
 """`vctl release create`: a release that nothing serves yet."""
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from vctl_cli.artifacts import artifact
+from vctl_cli.componentflags import Index, IndexRoot, Prompt, PromptRoot, release_content
 from vctl_cli.deciding import repeated
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.options import NewService, Reason, Root
-from vctl_cli.planfile import source_uri
 from vctl_cli.reading import read_service, unknown_service
 from vctl_cli.render.document import show
 from vctl_cli.session import session_of
 from vctl_plans.document import Source
+from vctl_plans.errors import PlanError
 from vctl_plans.keys import Keys
-from vctl_plans.names import check_name, check_root
+from vctl_plans.names import check_name
 from vctl_plans.operate import Request
 from vctl_plans.phase import Component
 from vctl_plans.release import Artifact, Release, compose
@@ -27,22 +28,32 @@ def create(
     ctx: typer.Context,
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
     *,
-    adapter: Annotated[str, typer.Option(metavar="PATH", help="Directory of the adapter.")],
+    adapter: Annotated[str, typer.Option(metavar="PATH", help="Directory of the adapter.")] = "",
     root: Root = "",
+    prompt: Prompt = "",
+    prompt_root: PromptRoot = "",
+    index: Index = "",
+    index_root: IndexRoot = "",
     reason: Reason = "",
     new_service: NewService = False,
 ) -> ExitCode:
     """Make a release that nothing serves yet.
 
-    It is the stable release with the adapter in its place; roll it out with
+    It is the stable release with the given components in their places; roll it out with
     `vctl rollout start --release N`.
     """
     session = session_of(ctx)
     check_name(service, what="service")
-    given = Source(
-        source=source_uri(adapter, Path.cwd()), root=root and check_root(root, what="root")
+    content = release_content(
+        adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root)
     )
-    made = artifact(given, component=Component.ADAPTER, screen=session.screen)
+    if not content:
+        hint = "give --adapter, --prompt or --index"
+        raise PlanError("what is to be in it?", path="release", hint=hint)
+    made = {
+        Component(name): artifact(Source(**given), component=Component(name), screen=session.screen)
+        for name, given in content.items()
+    }
     request, keys = session.request(reason), session.target.keys
     release = session.run(
         lambda store: write(store, keys, service, made, request=request, is_new=new_service)
@@ -52,9 +63,15 @@ def create(
 
 
 async def write(
-    store: Store, keys: Keys, service: str, adapter: Artifact, *, request: Request, is_new: bool
+    store: Store,
+    keys: Keys,
+    service: str,
+    components: Mapping[Component, Artifact],
+    *,
+    request: Request,
+    is_new: bool,
 ) -> Release:
-    """Write the next release of *service*, with *adapter* in it.
+    """Write the next release of *service*, with *components* in it.
 
     Raises:
         PlanError: The service does not exist, and was not said to be new.
@@ -67,7 +84,7 @@ async def write(
         known = reading.service
         release = compose(
             service,
-            {Component.ADAPTER: adapter},
+            components,
             known=known.releases.values(),
             stable=known.stable,
             by=request.by,

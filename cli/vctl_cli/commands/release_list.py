@@ -9,6 +9,7 @@ from vctl_cli.reading import read_fleet, service_of
 from vctl_cli.render.document import show
 from vctl_cli.render.table import table
 from vctl_cli.session import session_of
+from vctl_plans.phase import Component
 from vctl_plans.release import Release
 from vctl_plans.snapshot import Service as KnownService
 
@@ -22,6 +23,7 @@ class ReleaseLine(msgspec.Struct, frozen=True, kw_only=True):
     vector: str
     state: str  # serves, candidate, instant, good, revoked, or empty
     adapter_root: str
+    roots: dict[Component, str]
     reason: str
 
 
@@ -52,6 +54,7 @@ def _line(service: KnownService, release: Release) -> ReleaseLine:
         vector=release.vector_text,
         state=release_state(service, release.number),
         adapter_root=release.adapter.root if release.adapter else "",
+        roots={name: made.root for name, made in sorted(release.components.items())},
         reason=release.reason,
     )
 

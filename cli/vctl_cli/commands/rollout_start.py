@@ -11,11 +11,12 @@ import msgspec
 import typer
 
 from vctl_cli.artifacts import artifact
+from vctl_cli.componentflags import Index, IndexRoot, Prompt, PromptRoot, release_content
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
 from vctl_cli.options import NewService, NoWatch, Reason, Root, Service
-from vctl_cli.planfile import read_text, source_uri, to_yaml
+from vctl_cli.planfile import read_text, to_yaml
 from vctl_cli.reading import Reading, read_known_service, read_service
 from vctl_cli.session import Session, session_of
 from vctl_cli.watching import finish
@@ -45,8 +46,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: str = ""
     service: str = ""
-    adapter: str = ""
-    root: str = ""
+    parts: dict[str, dict[str, str]] = {}  # component -> its source, as in a plan file
     release: int | None = None
     strategy: str = ""
     soak: str = ""
@@ -96,6 +96,10 @@ def start(
         str, typer.Option(metavar="PATH", help="Directory of the adapter to bring in.")
     ] = "",
     root: Root = "",
+    prompt: Prompt = "",
+    prompt_root: PromptRoot = "",
+    index: Index = "",
+    index_root: IndexRoot = "",
     release: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
     ] = None,
@@ -122,14 +126,19 @@ def start(
 ) -> ExitCode:
     """Start a rollout and follow it to its end.
 
-    The plan is a file, or the flags that say the same. The rollout is carried out by the fleet's
-    conductor: it goes on when this command ends, however it ends. The identical plan started again
-    follows the rollout that runs, or is done at once when it has converged.
+    The plan is a file, or the flags that say the same. Components that are given together switch
+    together, in one write of the route; those that are not given stay as they are. The
+    rollout is carried out by the fleet's conductor: it goes on when this command ends, however it
+    ends. The identical plan started again follows the rollout that runs, or is done at once when it
+    has converged.
     """
     session = session_of(ctx)
     flags = Flags(
-        plan=plan, service=service, adapter=adapter, root=root, release=release, soak=soak, to=to,
-        steps=steps, strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
+        plan=plan, service=service, release=release, soak=soak, to=to, steps=steps,
+        strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
+        parts=release_content(
+            adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root)
+        ),
         group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
     )  # fmt: skip
     content = plan_content(flags, session)
@@ -164,8 +173,8 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
     """
     if not flags.plan:
         return _from_flags(flags, session)
-    names = ("adapter", "root", "release", "strategy", "steps", "soak", "group", "to")
-    both = [f"--{name}" for name in names if getattr(flags, name)]
+    names = ("release", "strategy", "steps", "soak", "group", "to")
+    both = [f"--{name}" for name in (*flags.parts, *(n for n in names if getattr(flags, n)))]
     if both:
         raise PlanError(
             f"{', '.join(both)} and {flags.plan} both say what to do", hint="give one of them"
@@ -190,15 +199,13 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
     meant = "user-group" if flags.group else "weighted" if flags.steps else "full-switch"
     strategy = flags.strategy or meant
     content: dict[str, Any] = {"service": session.service(flags.service), "strategy": strategy}
-    if flags.adapter and flags.release:
-        raise PlanError("--adapter and --release both name what to bring in", path="release")
-    if flags.adapter:
-        source = {"source": source_uri(flags.adapter, Path.cwd())}
-        content["release"] = {"adapter": source | ({"root": flags.root} if flags.root else {})}
-    elif flags.release:
-        content["release"] = flags.release
+    if flags.parts and flags.release:
+        named = ", ".join(f"--{name}" for name in flags.parts)
+        raise PlanError(f"{named} and --release both name what to bring in", path="release")
+    if flags.parts or flags.release:
+        content["release"] = flags.parts or flags.release
     elif strategy != "rollback":
-        hint = "give --adapter PATH, --release N, or a plan file"
+        hint = "give --adapter, --prompt or --index, --release N, or a plan file"
         raise PlanError("what is to be rolled out?", path="release", hint=hint)
     if flags.group:
         content["groups"] = [flags.group]
