@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -50,6 +50,25 @@ def make_adapter(path: Path, *, fill_byte: int = 1) -> Artifact:
         {"adapter_config.json": json.dumps(config), "adapter_model.safetensors": pack(filled)},
     )
     return Artifact(root=weights.scan(path).root, source=f"file://{path}")
+
+
+def make_files(path: Path, files: Mapping[str, str | bytes]) -> Artifact:
+    """Write a prompt or an index and return the artifact that it is."""
+    fill(path, files)
+    return Artifact(root=weights.scan(path, kind="plain").root, source=f"file://{path}")
+
+
+def next_release(made: dict[int, Release], **components: Artifact) -> Release:
+    """Add the next release to *made*: the one before with *components* in their places."""
+    release = compose(
+        SERVICE,
+        {Component(name): artifact for name, artifact in components.items()},
+        known=made.values(),
+        stable=made.get(len(made)),
+        by=Actor(),
+    )
+    made[release.number] = release
+    return release
 
 
 def make_releases(folder: Path, count: int) -> dict[int, Release]:
