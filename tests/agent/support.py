@@ -140,12 +140,40 @@ class FakeLink:
         return not self.is_away and self.told is not None
 
 
+class Killed(BaseException):
+    """The agent's process ends here: nothing of it runs any more."""
+
+
+class Cut(Crashpoints):
+    """Ends the agent right after one of its effects."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._at = at
+        self._count = 0
+        self.effect = ""  # after which it ended
+
+    def passed(self, effect: str) -> None:
+        self._count += 1
+        if self._count == self._at:
+            self.effect = effect
+        if self._count >= self._at:
+            raise Killed(effect)
+
+
 class Node:
     """One node; make another with the same folder and engine to restart its agent."""
 
     def __init__(
-        self, folder: Path, engine: FakeEngine | None = None, *, hook: Hook | None = None
+        self,
+        folder: Path,
+        engine: FakeEngine | None = None,
+        *,
+        hook: Hook | None = None,
+        crashpoints: Crashpoints | None = None,
     ) -> None:
+        self.folder = folder
+        self._crashpoints = crashpoints = crashpoints or Crashpoints()
         self.engine = engine or FakeEngine()
         self.link = FakeLink()
         self.now = 0.0
@@ -160,7 +188,7 @@ class Node:
             state,
             self.artifacts,
             incarnation=lambda: self.watch.incarnation,
-            crashpoints=Crashpoints(),
+            crashpoints=crashpoints,
             hook=hook,
         )
         self.application.open()
@@ -170,7 +198,7 @@ class Node:
             artifacts=self.artifacts,
             probed=probed,
             application=self.application,
-            crashpoints=Crashpoints(),
+            crashpoints=crashpoints,
         )
         self.reconciler = Reconciler(
             node="n1",
@@ -184,6 +212,18 @@ class Node:
             on_report=self.reports.append,
             clock=lambda: self.now,
         )
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether its agent ended at a cut."""
+        return isinstance(self._crashpoints, Cut) and bool(self._crashpoints.effect)
+
+    async def bury(self) -> None:
+        """End what still runs of an agent that was killed."""
+        tasks = list(self.reconciler._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def phase(self, number: int) -> NodePhase | None:
         """Return what the last report says of a release."""

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.agent.support import (
     SERVICE,
+    Cut,
     Node,
     a_fleet,
     a_rollout,
@@ -20,6 +22,7 @@ from vctl_plans.errors import TemporaryEngineError
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
 from vctl_plans.release import Release
 from vctl_plans.route import Route
+from vctl_plans.snapshot import Fleet
 
 PROMPT = {"system.txt": "You are kind.\n", "tools/search.jinja": "{{ query }}\n"}
 INDEX = {"index.faiss": b"\x00IxFI", "docs.parquet": b"PAR1", "index.pkl": b"\x80\x04."}
@@ -367,6 +370,54 @@ async def test_unload_is_told_until_the_hook_takes_it(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("0")
     node.now += 60
     await node.settle(lambda: not release_file(tmp_path, 1).exists())
+
+
+async def test_agent_killed_after_any_of_its_effects_goes_on(tmp_path: Path) -> None:
+    """A release is brought, the next one beside it, and the first is taken away.
+
+    The next agent adopts what lies there: nothing is left over, and the hook was told of each step
+    at least once, in order.
+    """
+    effects = []
+    for at in count(1):
+        cut = Cut(at)
+        await _brought_and_taken(tmp_path / str(at), cut)
+        if not cut.effect:
+            break
+        effects.append(cut.effect)
+
+    own = ["release file", "hook load", "hook unload", "release file removed"]
+    assert {"stage", "load", "probe", "unload", *own} == set(effects)
+
+
+async def _brought_and_taken(folder: Path, cut: Cut) -> None:
+    releases, route = releases_of_two(folder), Route(service=SERVICE, stable=1)
+    settling = a_rollout(2, phase=RolloutPhase.SETTLING, unload=(1,))
+    gone = a_fleet(releases, rollout=settling, route=Route(service=SERVICE, stable=2))
+    node = Node(folder, hook=the_hook(folder), crashpoints=cut)
+    node = await _through(node, a_fleet(releases, route=route), 1, NodePhase.READY)
+    both = a_fleet(releases, rollout=a_rollout(2), route=route)
+    node = await _through(node, both, 2, NodePhase.READY)
+    node = await _through(node, gone, 1, None)
+    await node.settle(lambda: node.phase(2) is NodePhase.READY)
+
+    assert [releases[2].engine_name] == list(node.engine.adapters)
+    assert ["2.json"] == [file.name for file in release_file(folder, 2).parent.iterdir()]
+    told = calls(folder)
+    assert [("load", 1), ("load", 2), ("unload", 1)] == list(dict.fromkeys(told))
+    assert len(told) <= 4, "at most the one that was cut is told again"
+
+
+async def _through(node: Node, fleet: Fleet, number: int, phase: NodePhase | None) -> Node:
+    """Bring a release to a phase; where the agent is killed, start another on what it left."""
+    node.reconciler.want(fleet)
+    await node.settle(lambda: node.is_killed or node.phase(number) is phase)
+    if node.is_killed:
+        await node.bury()
+        node = Node(node.folder, node.engine, hook=the_hook(node.folder))
+        node.reconciler.want(fleet)
+        await node.settle(lambda: node.phase(number) is phase)
+    return node
 
 
 async def test_restarted_engine_is_told_anew(tmp_path: Path) -> None:

@@ -158,3 +158,17 @@ def test_switch_that_is_no_word_is_told_with_the_rest() -> None:
     assert ["--conductor-only (VCTL_CONDUCTOR_ONLY): 'perhaps' is neither on nor off"] == (
         caught.value.problems
     )
+
+
+def test_hook_is_split_as_a_shell_would() -> None:
+    """No shell runs it; none is set by default."""
+    found = _read("--hook-timeout", "2m", VCTL_HOOK="/opt/hook --name 'two words'")
+
+    assert (("/opt/hook", "--name", "two words"), 120.0) == (found.hook, found.hook_timeout)
+    assert ((), 60.0) == (_read().hook, _read().hook_timeout)
+
+
+def test_hook_that_is_not_quoted_right_is_a_problem() -> None:
+    """It is named with its flag."""
+    with pytest.raises(SettingsError, match=r"--hook \(VCTL_HOOK\): No closing quotation"):
+        _read(VCTL_HOOK="hook 'open")

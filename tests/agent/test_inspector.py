@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.agent.support import SERVICE, make_releases
+from tests.agent.support import SERVICE, make_files, make_releases, next_release
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.inspector import Inspector
 from vctl_plans.codec import encode
 from vctl_plans.inspection import SCRUB, VerifyRequest
+from vctl_plans.phase import Component
 from vctl_plans.release import Release
 from vctl_plans.store.port import KeyValue
 
@@ -157,3 +158,43 @@ def _after(seconds: float) -> Callable[[], bool]:
     loop_time = asyncio.get_event_loop().time
     end = loop_time() + seconds
     return lambda: loop_time() >= end
+
+
+class PromptDisk(Disk):
+    """A disk with a prompt and an index as well, both such as would be refused as weights."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        prompt = make_files(folder / "p1", {"system.txt": "You are kind.", "x.pkl": b"\x80\x04."})
+        index = make_files(folder / "i1", {"index.pkl": b"\x80\x04.", "w.safetensors": b"none"})
+        self.both = next_release(self.releases, prompt=prompt, index=index)
+        for artifact in (prompt, index):
+            self.artifacts.stage(artifact, lambda _phase, _done, _size: None, kind="plain")
+
+
+async def test_request_is_answered_with_every_component(tmp_path: Path) -> None:
+    """Each as the component that it is; the adapter that two releases share once."""
+    disk = PromptDisk(tmp_path)
+    disk.ask(VerifyRequest(id="q1", service=SERVICE))
+    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+
+    found = disk.inspector.checks[0].found
+    assert ["adapter", "adapter", "index", "prompt"] == sorted(each.component for each in found)
+    assert [""] * 4 == [each.problem for each in found]
+
+
+async def test_scrub_finds_rot_in_a_prompt(tmp_path: Path) -> None:
+    """It is named by component and file, and not trusted any more."""
+    disk = PromptDisk(tmp_path)
+    prompt = disk.both.components[Component.PROMPT]
+    file = disk.artifacts.path(prompt.root) / "system.txt"
+    file.chmod(0o644)
+    file.write_text("You are rude.")
+    await _while_running(lambda: disk.inspector.scrub(0.2), lambda: bool(disk.inspector.checks))
+
+    (told,) = disk.inspector.checks
+    (found,) = told.found
+    assert (SCRUB, Component.PROMPT, 3) == (told.request, found.component, found.number)
+    assert "system.txt" in found.problem_text
+    assert "release 3 of support: prompt: " in found.problem_text
+    assert not disk.artifacts.is_staged(prompt.root)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.support import make_adapter
+from tests.agent.support import make_adapter, make_files
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.executor import Stopped
 from vctl_plans import weights
@@ -309,3 +309,56 @@ def test_progress_tells_both_phases(store: ArtifactStore, source: Path) -> None:
     store.stage(make_adapter(source), progress)
 
     assert list(dict.fromkeys(told)) == [NodePhase.FETCHING, NodePhase.VERIFYING]
+
+
+def test_prompt_or_index_is_any_files(store: ArtifactStore, source: Path) -> None:
+    """Folders and pickles included; executable bits and hidden files are not."""
+    files = {"index.pkl": b"\x80\x04.", "d/e/system.jinja": b"{{ x }}", "w.safetensors": b"not"}
+    artifact = make_files(source, files | {".git/config": b"x"})
+    (source / "index.pkl").chmod(0o6755)
+
+    staged = store.stage(artifact, _ignore, kind="plain")
+
+    found = {str(p.relative_to(staged)): p for p in staged.rglob("*") if p.is_file()}
+    assert files == {name: path.read_bytes() for name, path in found.items()}
+    assert {0o444} == {stat.S_IMODE(path.stat().st_mode) for path in found.values()}
+    assert _later(source, staged.parents[2]).stage(artifact, _ignore, kind="plain") == staged
+
+
+def test_prompt_of_one_file_is_staged_in_a_directory(store: ArtifactStore, source: Path) -> None:
+    """So that every component is one, wherever it came from."""
+    source.parent.mkdir(exist_ok=True)
+    source.write_text("You are kind.")
+    artifact = Artifact(root=weights.scan(source, kind="plain").root, source=f"file://{source}")
+
+    staged = store.stage(artifact, _ignore, kind="plain")
+
+    assert [source.name] == [path.name for path in staged.iterdir()]
+
+
+@pytest.mark.parametrize("what", ["link", "fifo", "escape"])
+def test_prompt_that_is_not_plain_files_is_refused(
+    store: ArtifactStore, source: Path, tmp_path: Path, what: str
+) -> None:
+    """No link, no device, no way out: an index may be any bytes, and nothing else."""
+    artifact = make_files(source, {"a.txt": "x", "d/b.txt": "y"})
+    if what == "link":
+        (source / "c.txt").symlink_to(tmp_path / "secret")
+    elif what == "fifo":
+        os.mkfifo(source / "c.txt")
+    else:
+        (source / "d").rename(tmp_path / "d")
+        (source / "d").symlink_to(tmp_path / "d")
+
+    with pytest.raises(NotAllowed):
+        store.stage(artifact, _ignore, kind="plain")
+    assert _left(store, tmp_path) == []
+
+
+def test_plain_files_are_no_adapter(store: ArtifactStore, source: Path, tmp_path: Path) -> None:
+    """A release cannot have an engine load what was only checked as a prompt."""
+    artifact = make_files(source, {"adapter_model.bin": b"\x80\x04."})
+
+    with pytest.raises(NotAllowed):
+        store.stage(artifact, _ignore, kind="adapter")
+    assert _left(store, tmp_path) == []

@@ -92,3 +92,21 @@ def test_what_can_not_be_described_is_told(
     said = Vctl()("manifest", *arguments)
     assert (code, "") == (said.code, said.out)
     assert told in said.err
+
+
+@pytest.mark.parametrize("kind", ["prompt", "index", "plain"])
+def test_prompt_and_index_are_any_files(tmp_path: Path, kind: str):
+    """Also such as would be refused as weights; told from the files they are."""
+    folder = building.fill(tmp_path / "i", {"index.pkl": b"\x80\x04.", "d/docs.parquet": "PAR1"})
+    assert 1 == Vctl()("manifest", str(folder)).code
+    assert 0 == Vctl()("manifest", str(folder), "--kind", kind).code
+    manifest = weights.load(folder / "vctl.manifest.json")
+    assert "plain" == manifest.kind
+    assert ["d/docs.parquet", "index.pkl"] == [file.path for file in manifest.files]
+    assert 0 == Vctl()("verify-weights", str(folder)).code
+
+
+def test_kind_that_is_none_is_2(adapter: Path):
+    said = Vctl()("manifest", str(adapter), "--kind", "promt")
+    assert (2, "") == (said.code, said.out)
+    assert "did you mean 'prompt'?" in said.err

@@ -46,3 +46,65 @@ def test_name_of_a_service_is_checked(adapter: Path):
     said = a_fleet()("release", "create", "Sup port", "--adapter", str(adapter))
     assert (said.code, said.out) == (2, "")
     assert "service: 'Sup port' is not a name" in said.err
+
+
+def test_release_of_several_components(adapter: Path, tmp_path: Path):
+    vctl = a_fleet()
+    prompt = building.fill(tmp_path / "prompt", {"system.txt": "x", "run.py": "y", ".git/x": "z"})
+    index = building.fill(tmp_path / "index", {"index.pkl": b"\x80\x04.", "docs.parquet": "PAR1"})
+    said = vctl(
+        *("release", "create", SERVICE, "--adapter", str(adapter)),
+        *("--prompt", str(prompt), "--index", str(index)),
+    )
+    release = vctl.service().releases[2]
+    assert (said.code, said.out) == (0, "support: release 2 (adapter=2,index=1,prompt=1)\n")
+    assert release.components[Component.PROMPT].root == weights.scan(prompt, kind="plain").root
+    assert release.components[Component.INDEX].root == weights.scan(index, kind="plain").root
+    assert "left out: .git/ (hidden or generated)" in said.err
+    for folder in (prompt, index):
+        assert weights.load(folder / "vctl.manifest.json").kind == "plain"
+    shown = vctl("release", "show", "2")
+    assert "vector    adapter=2,index=1,prompt=1" in shown.out.splitlines()
+    assert f"prompt    {release.components[Component.PROMPT].root}" in shown.out.splitlines()
+
+
+def test_release_without_an_adapter(tmp_path: Path):
+    prompt = building.fill(tmp_path, {"system.txt": "x"}) / "system.txt"
+    vctl = Vctl()
+    said = vctl("release", "create", SERVICE, "--prompt", str(prompt), "--new-service")
+    assert (said.code, said.out) == (0, "support: release 1 (prompt=1)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "release: what is to be in it?"),
+        (("--prompt", "p", "--prompt-root", "b3:1"), "--prompt-root: 'b3:1' is not a root"),
+        (("--prompt", "p", "--index-root", f"b3:{'0' * 64}"), "--index-root: without --index"),
+        (("--prompt", "none"), "release.prompt.source: there is no"),
+        (("--prompt", ".hidden"), "nodes keep no hidden file"),
+        (("--prompt", "s3://b/p"), "only paths and file:// are built yet"),
+    ],
+)
+def test_what_cannot_be_in_a_release_is_told(
+    arguments: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    building.fill(tmp_path, {"p/a.txt": "x", ".hidden": "x"})
+    monkeypatch.chdir(tmp_path)
+    vctl = a_fleet()
+    said = vctl("release", "create", SERVICE, *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert told in said.err
+    assert list(vctl.service().releases) == [1]
+
+
+def test_prompt_of_another_root_and_prompt_with_a_link_are_refused(tmp_path: Path):
+    prompt = building.fill(tmp_path / "p", {"a.txt": "x"})
+    vctl = a_fleet()
+    asked = ("release", "create", SERVICE, "--prompt", str(prompt))
+    assert vctl(*asked, "--prompt-root", f"b3:{'0' * 64}").code == 1
+    (prompt / "secret").symlink_to("/etc/passwd")
+    linked = vctl(*asked)
+    assert linked.code == 1
+    assert "secret: is a symbolic link" in linked.err
+    assert list(vctl.service().releases) == [1]

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.builders import NODES, SERVICE, a_report, a_route
 from tests.cli.support import (
@@ -238,6 +239,8 @@ def test_adapter_of_another_root_is_1(adapter: Path):
         ((), "release: what is to be rolled out?"),
         (("--release", "7"), "release: release 7 of support does not exist; known: 1"),
         (("--release", "1", "--adapter", "x"), "both name what to bring in"),
+        (("--release", "1", "--prompt", "x"), "--prompt and --release both name what to bring in"),
+        (("--prompt", "x", "--root", f"b3:{'0' * 64}"), "--root: without --adapter"),
         (("--strategy", "weigthed", "--release", "1"), "strategy: 'weigthed' is none of"),
         (("--strategy", "weighted", "--release", "1", "--steps", "10,50"), "steps[1].weight: the"),
         (("--release", "1", "--steps", "50,10,100"), "steps[1].weight: 10 is not above 50"),
@@ -306,3 +309,50 @@ def test_plan_file_and_flags_that_say_what_to_do_are_refused(tmp_path: Path):
 
 def test_missing_plan_file_is_named(tmp_path: Path):
     refused(a_fleet()("rollout", "start", str(tmp_path / "no.yaml")), 2, "no.yaml cannot be read")
+
+
+def test_components_are_brought_together(adapter: Path, tmp_path: Path):
+    vctl = a_fleet()
+    prompt = building.fill(tmp_path / "p", {"system.txt": "x"})
+    index = building.fill(tmp_path / "i", {"index.faiss": "x"})
+    flags = ("--adapter", str(adapter), "--prompt", str(prompt), "--index", str(index))
+    said = vctl("rollout", "start", *flags, "--no-watch")
+    assert said.code == 0, said
+    release = vctl.service().releases[2]
+    assert release.vector == {
+        Component.ADAPTER: 2,
+        Component.PROMPT: 1,
+        Component.INDEX: 1,
+    }
+    again = vctl("rollout", "start", *flags, "--no-watch")
+    assert (again.code, again.out) == (0, said.out), "the same wish is the same rollout"
+    assert list(vctl.service().releases) == [1, 2]
+
+
+def test_prompt_alone_keeps_the_adapter(tmp_path: Path):
+    vctl = a_fleet()
+    prompt = building.fill(tmp_path / "p", {"system.txt": "x"})
+    assert vctl("rollout", "start", "--prompt", str(prompt), "--no-watch").code == 0
+    first, second = vctl.service().releases.values()
+    assert first.adapter == second.adapter
+    assert "adapter=1,prompt=1" == second.vector_text
+
+
+def test_flags_of_components_are_printed_as_a_plan(tmp_path: Path):
+    root = f"b3:{'a' * 64}"
+    said = a_fleet()(
+        *("rollout", "start", "--prompt", str(tmp_path), "--prompt-root", root),
+        *("--index", "s3://b/i", "--print-plan"),
+    )
+    assert yaml.safe_load(said.out)["release"] == {
+        "prompt": {"source": tmp_path.as_uri(), "root": root},
+        "index": {"source": "s3://b/i"},
+    }
+
+
+def test_flag_of_a_component_beside_a_plan_file_is_2(tmp_path: Path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("{service: support, strategy: full-switch, release: 1}")
+    said = a_fleet()("rollout", "start", str(plan), "--index", "x")
+    assert said.code == 2
+    assert f"--index and {plan} both say what to do" in said.err

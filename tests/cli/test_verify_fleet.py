@@ -9,6 +9,7 @@ from tests.builders import NODES, a_report
 from tests.cli.support import FLEET, KEYS, Conduct, Vctl, a_fleet
 from vctl_plans.codec import decode, encode
 from vctl_plans.inspection import Checked, Checks, VerifyRequest
+from vctl_plans.phase import Component
 from vctl_plans.store.memory import MemoryStore
 
 ROOT = "b3:" + "1" * 64
@@ -105,3 +106,15 @@ def test_neither_path_nor_fleet_is_a_usage_error() -> None:
 
     assert 2 == said.code
     assert "--fleet NAME" in said.err
+
+
+def test_component_that_differs_is_named() -> None:
+    """Adapters are the rule; of what else a release has, it is said which."""
+    found = Checked(
+        request="q", service="support", number=3, root=ROOT, component=Component.PROMPT, problem="x"
+    )
+    adapter = msgspec.structs.replace(found, component=Component.ADAPTER)
+
+    assert "release 3 of support: prompt: x" == found.problem_text
+    assert "release 3 of support: x" == adapter.problem_text
+    assert adapter == decode(encode(adapter), Checked), "as an agent of before wrote it"

@@ -40,6 +40,7 @@ async def test_request_reaches_the_engine_under_its_own_name_and_comes_back_publ
     assert document["choices"][0]["text"] == f"by {MODELS[1]}"
     revision = gateway.gateway.live.acted.known.route_revisions()["support"]
     assert answer.headers["x-vctl-release"] == "1"
+    assert answer.headers["x-vctl-vector"] == "adapter=1"
     assert answer.headers["x-vctl-route"] == str(revision)
     assert answer.headers["x-request-id"] == "r-1"
     (asked,) = gateway.engine.asked

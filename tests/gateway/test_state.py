@@ -1,7 +1,7 @@
 import msgspec
 
 from tests.gateway.hopping import peers_at
-from tests.gateway.support import KEYS, SERVICE, a_release, a_route, overridden, ready
+from tests.gateway.support import KEYS, SERVICE, a_release, a_root, a_route, overridden, ready
 from vctl_agent.gateway.state import (
     Known,
     RouteAt,
@@ -19,6 +19,8 @@ from vctl_agent.gateway.state import (
 from vctl_plans.codec import encode
 from vctl_plans.groups import Group, Groups
 from vctl_plans.peers import Peers
+from vctl_plans.phase import Component
+from vctl_plans.release import Actor, Artifact, Release, compose
 from vctl_plans.route import Hold, Stage
 from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
@@ -211,3 +213,29 @@ def test_target_salts_by_tenant_weights_adapter_and_client():
             client_salt=own,
         )
         assert target.salted(own) == expected
+
+
+def test_new_prompt_or_index_keeps_the_caches():
+    """KV is of weights and adapter: one salt, one model, whatever the application reads."""
+    known: dict[int, Release] = {}
+    artifacts = [Artifact(root=a_root(n), source=f"file:///{n}") for n in range(5)]
+    for components in (
+        {Component.ADAPTER: artifacts[0], Component.PROMPT: artifacts[1]},
+        {Component.PROMPT: artifacts[2]},
+        {Component.INDEX: artifacts[3]},
+        {Component.ADAPTER: artifacts[4]},
+    ):
+        made = compose(
+            SERVICE, components, known=known.values(), stable=known.get(len(known)), by=Actor()
+        )
+        known[made.number] = made
+    values = {f"{SERVICE}/releases/{n:08d}": (encode(r), 3) for n, r in known.items()}
+    found = {}
+    for number in known:
+        served = values | {f"{SERVICE}/route": (encode(a_route(number)), 5)}
+        state = applied(Known(), an_update(9, **served), KEYS.services)
+        found[number] = targets(state, ready(*known.values()))[SERVICE, number]
+    for client in ("", "mine"):
+        salts = [found[n].salted(client) for n in (1, 2, 3, 4)]
+        assert salts[0] == salts[1] == salts[2] != salts[3]
+    assert found[1].model == found[2].model == found[3].model != found[4].model

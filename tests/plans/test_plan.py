@@ -185,7 +185,7 @@ def test_any_document_is_a_plan_or_a_plan_error(fields: dict[str, Any], strategy
     ("content", "path"),
     [
         (SWITCH | {"allow_downtime": True}, "allow_downtime"),
-        (DESIGN_PLANS[2], "release.prompt"),
+        (SWITCH | {"release": {"weights": {"source": "./base"}}}, "release.weights"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str) -> None:
@@ -199,7 +199,8 @@ def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str
 @pytest.mark.parametrize(
     "content",
     [
-        *(DESIGN_PLANS[0], DESIGN_PLANS[1], DESIGN_PLANS[3]),
+        *DESIGN_PLANS,
+        SWITCH | {"release": {"index": {"source": "./i"}, "prompt": {"source": "./p"}}},
         SWITCH,
         SWITCH | {"manual": True},
         SWITCH | {"consistency": "strict"},
@@ -209,7 +210,7 @@ def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str
     ],
 )
 def test_what_is_built_is_not_refused(content: dict[str, Any]) -> None:
-    """All four strategies, with what each may ask for."""
+    """All four strategies, with what each may ask for, and several components at once."""
     require_built(parse(content))
 
 

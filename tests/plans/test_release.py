@@ -106,3 +106,70 @@ def test_same_content_is_told_by_root() -> None:
     assert has_same_content(release, an_adapter_wish(1))
     assert not has_same_content(release, an_adapter_wish(2))
     assert not has_same_content(release, {Component.PROMPT: an_adapter(1)})
+
+
+A, P, X = Component.ADAPTER, Component.PROMPT, Component.INDEX
+
+
+def brought(known: dict[int, Release], stable: int, **roots: int) -> Release:
+    """Add the release that brings components by the numbers of their roots to *known*."""
+    release = compose(
+        SERVICE,
+        {Component(name): an_adapter(root) for name, root in roots.items()},
+        known=known.values(),
+        stable=known.get(stable),
+        by=Actor(),
+    )
+    known[release.number] = release
+    return release
+
+
+def test_components_that_are_brought_together_count_together() -> None:
+    """One release, whose counters moved in one step."""
+    known: dict[int, Release] = {}
+    brought(known, 0, adapter=1, prompt=1)
+
+    both = brought(known, 1, adapter=2, prompt=2)
+
+    assert ({A: 2, P: 2}, "adapter=2,prompt=2") == (both.vector, both.vector_text)
+
+
+def test_new_prompt_keeps_the_counter_of_the_adapter() -> None:
+    """And the adapter itself, with its name in the engine; the release's digest is another."""
+    known: dict[int, Release] = {}
+    first = brought(known, 0, adapter=1, prompt=1)
+
+    second = brought(known, 1, prompt=2)
+
+    assert {A: 1, P: 2} == second.vector
+    assert (first.adapter, first.engine_name) == (second.adapter, second.engine_name)
+    assert first.digest != second.digest
+
+
+def test_component_that_is_brought_later_begins_at_one() -> None:
+    """The others keep what they have."""
+    known: dict[int, Release] = {}
+    brought(known, 0, adapter=1)
+    brought(known, 1, adapter=2)
+
+    third = brought(known, 2, index=9)
+
+    assert {A: 2, X: 1} == third.vector
+
+
+def test_counters_after_a_rollback_are_new_for_what_changes_alone() -> None:
+    """Stable is 1 again: what it had keeps its counters, what comes gets one that nobody had."""
+    known: dict[int, Release] = {}
+    brought(known, 0, adapter=1, prompt=1)
+    brought(known, 1, adapter=2, prompt=2)
+
+    third = brought(known, 1, prompt=3)
+
+    assert {A: 1, P: 3} == third.vector
+
+
+def test_what_a_node_stages_is_all_but_the_base() -> None:
+    """Base weights are the fleet's; the application reads neither them nor the adapter."""
+    release = brought({}, 0, weights=4, index=3, adapter=1, prompt=2)
+
+    assert ([A, P, X], [P, X]) == (list(release.staged), list(release.for_application))
