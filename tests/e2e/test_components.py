@@ -129,6 +129,7 @@ def test_prompt_alone_leaves_adapter_and_engine_as_they_are(fleet: Fleet) -> Non
     before = fleet.service().stable
     assert before is not None
     loads = _loads(fleet)
+    assert min(loads) > 0
 
     said = fleet.vctl("rollout", "start", "--prompt", str(a_prompt(fleet, 3)))
 
@@ -146,7 +147,7 @@ def test_prompt_alone_leaves_adapter_and_engine_as_they_are(fleet: Fleet) -> Non
 def _loads(fleet: Fleet) -> list[int]:
     """Return how often each node's agent had its engine load an adapter."""
     logs = [fleet.folder / "logs" / f"{node}-engine.log" for node in fleet.dev.nodes]
-    return [log.read_text().count("load_lora_adapter") for log in logs]
+    return [log.read_text().count("adapter loaded") for log in logs]
 
 
 def test_corrupt_prompt_is_refused_by_every_node_and_moves_nothing(fleet: Fleet) -> None:
