@@ -113,6 +113,8 @@ class Application:
             ArtifactError: The file cannot be written now.
             EngineError: The hook did not do what was asked.
         """
+        if not release.for_application:
+            return
         if not self._is_written(release):
             self._write(release)
             self._crashpoints.passed("release file")

@@ -287,6 +287,7 @@ async def test_hook_is_not_run_for_what_only_the_engine_reads(tmp_path: Path) ->
     node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1)))
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
 
+    await node.application.give(releases[1])
     assert [] == calls(tmp_path)
     assert not release_file(tmp_path, 1).exists()
 
