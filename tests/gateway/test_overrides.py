@@ -51,7 +51,7 @@ async def released_to(gateway: Bench, fields: dict[str, str], **body: Any) -> st
         number = answer.headers["x-vctl-release"]
         assert document["choices"][0]["text"] == f"by {a_release(int(number)).engine_name}"
         own = {name.lower() for name in answer.headers if name.lower().startswith("x-vctl-")}
-        assert own == {"x-vctl-release", "x-vctl-route"}
+        assert own == {"x-vctl-release", "x-vctl-route", "x-vctl-vector"}
         return str(number)
 
 
