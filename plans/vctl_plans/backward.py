@@ -42,6 +42,7 @@ def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
         request=event.request,
         by=event.by,
         reason=event.reason,
+        from_override=_loaded_override(state),
         unload=(),
         resume_phase="",
         unconfirmed=(),
@@ -58,6 +59,12 @@ def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
     return go_back(after, why)
 
 
+def _loaded_override(state: State) -> int:
+    """Return what the rollout's groups had of their own before, unless nodes may unload it."""
+    before = state.rollout.from_override
+    return 0 if before in state.rollout.unload else before
+
+
 def _refuse_revoked(state: State, target: int) -> None:
     if target in state.route.revoked:
         raise TransitionError(
@@ -71,22 +78,29 @@ def go_back(state: State, why: str) -> Decision:
     rollout = state.rollout
     target = rollout.back_to
     revoke = () if rollout.cause in {Cause.ABORTED, Cause.OVERRIDE} else _left(state)
-    said = f"; release {', '.join(map(str, revoke))} is revoked" if revoke else ""
+    route = _returned(state, revoke)
+    theirs = override_of(route, rollout.groups) if rollout.groups else 0
+    said = f", the groups' to release {theirs}" if theirs else ""
+    said += f"; release {', '.join(map(str, revoke))} is revoked" if revoke else ""
     return move(
         state,
         P.ROLLING_BACK,
         f"{why}: traffic returns to release {target}{said}",
-        route=_returned(state, revoke),
+        route=route,
         has_moved=True,
         unload=(),
     )
 
 
 def _left(state: State) -> tuple[int, ...]:
-    """Return the releases that traffic leaves, or would have come to."""
+    """Return the releases that traffic leaves, or would have come to.
+
+    What the rollout's groups had before is not left by them: they have it, or get it back.
+    """
     rollout, route = state.rollout, state.route
     brought = set() if rollout.strategy == "rollback" else {rollout.to_release}
-    groups = {override_of(route, rollout.groups)} - {0} if rollout.groups else set()
+    theirs = override_of(route, rollout.groups) if rollout.groups else 0
+    groups = {theirs} - {0, rollout.from_override}
     return tuple(sorted((route.default | brought | groups) - {rollout.back_to}))
 
 
@@ -98,7 +112,7 @@ def _returned(state: State, revoke: tuple[int, ...]) -> Route:
     rollout, route = state.rollout, state.route
     if rollout.groups:
         before = 0 if rollout.from_override in route.revoked else rollout.from_override
-        route = overridden(route, rollout.groups, before)
+        route = overridden(route, rollout.groups, before, place=rollout.from_place)
     return returned(route, rollout.back_to, revoke=revoke)
 
 
@@ -138,6 +152,7 @@ def abort(state: State, event: AbortAsked, _now_s: float) -> Decision:
     rollout = msgspec.structs.replace(
         state.rollout,
         cause=Cause.ABORTED,
+        from_override=_loaded_override(state),
         by=event.by,
         reason=event.reason,
         resume_phase="",

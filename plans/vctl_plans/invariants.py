@@ -13,10 +13,11 @@ import msgspec
 
 from vctl_plans.gate import Tally, acknowledgement, readiness
 from vctl_plans.node import NodeReport
+from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.plan import Plan
 from vctl_plans.release import Release, release_digest
-from vctl_plans.rollout import Entry, Promotion, Rollout
+from vctl_plans.rollout import NAMED, Cause, Entry, Promotion, Rollout
 from vctl_plans.route import Consistency, Route, Stage, has_same_traffic, override_of
 from vctl_plans.share import FULL_WEIGHT
 
@@ -42,11 +43,27 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         """The roster's nodes that have not vanished."""
         return tuple(node for node in self.roster if node not in self.gone)
 
-    def knows_route(self, before: "Written", service: str) -> Tally:
-        """Return who of them acted on the route as it was."""
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """The roster, those of it that have vanished too, and whoever else is present."""
+        return (*self.roster, *(node for node in self.reports if node not in self.roster))
+
+    def knows_route(self, before: "Written", rollout: Rollout) -> Tally:
+        """Return who of them acted on the route as it was, and of the nodes that joined since."""
+        number = rollout.back_to or rollout.to_release
+        joined = [node for node in self.reports if node not in self.roster]
+        ready = readiness(joined, self.reports, rollout=rollout, number=number).done
+        nodes = (*self.counted, *(ready if self.roster else ()))
         return acknowledgement(
-            self.counted, self.reports, service=service, revision=before.route_revision
+            nodes, self.reports, service=rollout.service, revision=before.route_revision
         )
+
+    def all_know_route(self, before: "Written", service: str) -> bool:
+        """Whether every gateway that may be anywhere acted on the route as it was."""
+        tally = acknowledgement(
+            self.everyone, self.reports, service=service, revision=before.route_revision
+        )
+        return tally.is_complete
 
     def holds_ready(self, rollout: Rollout, number: int) -> bool:
         """Whether so many of them hold the release ready as the plan asks for."""
@@ -67,8 +84,11 @@ def check(before: Written, after: Written, seen: Seen | None = None) -> list[str
         *_route_holds(after.route),
         *_unload_is_free(after),
         *_end_is_told(after),
+        *_unconfirmed_are_named(after, looked),
+        *_guardrail_was_watching(before, after),
         *_revoked_only_grows(before.route, after.route),
         *_revoked_was_left(before, after),
+        *_overrides_follow(before, after),
         *_decision_follows(before, after),
         *_ready_before_served(before, after, looked),
         *_acknowledged_before_unload(before, after, looked),
@@ -77,6 +97,7 @@ def check(before: Written, after: Written, seen: Seen | None = None) -> list[str
         *_grows_only_when_ready(before, after, looked),
         *_steps_follow(before, after),
         *_strict_is_held(before, after, looked),
+        *_barrier_is_in_order(before, after, looked),
         *_hold_is_short(after),
     ]
 
@@ -123,9 +144,12 @@ def _revoked_was_left(before: Written, after: Written) -> list[str]:
     rollout, route = after.rollout, after.route
     if rollout is None or route is None:
         return []
-    left = set(before.route.serving) if before.route else set()
+    was = before.route or Route(service="")
+    left = set(was.default)
+    if rollout.groups:  # what others have of their own is not left, nor what these have again
+        left |= {override_of(was, rollout.groups)} - {rollout.from_override}
     brought = set() if rollout.strategy == "rollback" else {rollout.to_release}
-    added = set(route.revoked) - set(before.route.revoked if before.route else ())
+    added = set(route.revoked) - set(was.revoked)
     passed = added - left - brought
     return [f"I6: {sorted(passed)} is revoked, and was not left"] if passed else []
 
@@ -146,7 +170,7 @@ def _acknowledged_before_unload(before: Written, after: Written, seen: Seen) -> 
         return []
     if not set(now.unload) - set(then.unload):
         return []
-    tally = seen.knows_route(before, now.service)
+    tally = seen.knows_route(before, now)
     named = f"I4: {list(now.unload)} may be unloaded before {list(tally.missing)} know the route"
     return [] if tally.is_complete else [named]
 
@@ -158,20 +182,50 @@ def _acknowledged_before_the_next(before: Written, after: Written, seen: Seen) -
         return []
     if now.phase not in {P.SHIFTING, P.SOAKING, P.SETTLING} or not now.from_release:
         return []
-    tally = seen.knows_route(before, now.service)
+    tally = seen.knows_route(before, then)
     late = f"I3: {now.phase} though {list(tally.missing)} do not report the route"
     return [] if tally.is_complete else [late]
 
 
 def _ready_before_served(before: Written, after: Written, seen: Seen) -> list[str]:
-    """I5: traffic moves to what served, was retained, or is ready on every counted node."""
+    """I5: traffic moves to what served, was retained, or is ready on every counted node.
+
+    What a rollout's groups had before is retained while it runs, until it is to be unloaded.
+    """
     if after.route is None or after.rollout is None:
         return []
     known = before.route.serving | set(before.route.instant) if before.route else frozenset[int]()
+    then = before.rollout
+    if then and then.id == after.rollout.id and not then.phase.is_terminal:
+        known |= {then.from_override} - set(then.unload)
     return [
         f"I5: traffic moves to release {number}, which is not ready everywhere"
         for number in after.route.serving - known
         if not seen.holds_ready(after.rollout, number)
+    ]
+
+
+def _overrides_follow(before: Written, after: Written) -> list[str]:
+    """I2, I3: groups get what their rollout brings, have what they had again, and no other moves.
+
+    What was revoked is taken from everybody.
+    """
+    then, rollout, now = before.rollout, after.rollout, after.route
+    if rollout is None or now is None:
+        return []
+    was = before.route or Route(service="")
+    others = tuple(o for o in now.overrides if o.group != rollout.groups)
+    kept = tuple(
+        o for o in was.overrides if o.group != rollout.groups and o.release not in now.revoked
+    )
+    had, have = override_of(was, rollout.groups), override_of(now, rollout.groups)
+    own = then if then and then.id == rollout.id else rollout
+    allowed = {had, 0, own.from_override} if rollout.back_to else {had, rollout.to_release}
+    is_again = have not in {had, 0} and own.has_moved and not rollout.back_to
+    return [
+        *(["I2: other groups' releases changed, or their order"] if others != kept else []),
+        *([f"I2: the groups get {have}, and had {had}"] if have not in allowed else []),
+        *(["I3: the groups' step was taken twice"] if is_again else []),
     ]
 
 
@@ -249,13 +303,31 @@ def _strict_is_held(before: Written, after: Written, seen: Seen) -> list[str]:
     was, now, rollout = before.route, after.route, after.rollout
     if was is None or now is None or rollout is None or not _is_going_on(before, after):
         return []
-    if now.consistency is not Consistency.STRICT or not was.stable or _is_same_split(was, now):
+    asked = {now.consistency, seen.plan.consistency if seen.plan else now.consistency}
+    if Consistency.STRICT not in asked or not was.stable or _is_same_split(was, now):
         return []
-    tally = acknowledgement(
-        seen.roster, seen.reports, service=rollout.service, revision=before.route_revision
-    )
-    is_held = was.hold is not None and was.hold.stage is Stage.HOLD and tally.is_complete
+    is_held = was.hold is not None and was.hold.stage is Stage.HOLD
+    is_held = is_held and seen.all_know_route(before, rollout.service)
     return [] if is_held else ["I3: a strict switch while some gateway does not hold its requests"]
+
+
+def _barrier_is_in_order(before: Written, after: Written, seen: Seen) -> list[str]:
+    """I3: requests are held once every gateway is fenced, and no traffic moves meanwhile."""
+    was, now, rollout = before.route, after.route, after.rollout
+    if now is None or now.hold is None or rollout is None or (was and was.hold == now.hold):
+        return []
+    is_fenced = was is not None and was.hold is not None and was.hold.stage is Stage.FENCED
+    is_early = now.hold.stage is Stage.HOLD and not (
+        is_fenced and seen.all_know_route(before, rollout.service)
+    )
+    return [
+        *(["I3: requests are held before every gateway is fenced"] if is_early else []),
+        *(
+            ["I3: traffic moves by the very write of a barrier"]
+            if was is None or not has_same_traffic(was, now)
+            else []
+        ),
+    ]
 
 
 def _is_same_split(was: Route, now: Route) -> bool:
@@ -282,6 +354,8 @@ _FIXED = (
     "roster_size",
     "steps",
     "groups",
+    "from_place",
+    "watches",
 )
 
 
@@ -297,6 +371,8 @@ def _decision_follows(before: Written, after: Written) -> list[str]:
     if then == now:
         return ["I10: the route changed without a decision"] if before.route != after.route else []
     changed = [name for name in _FIXED if getattr(then, name) != getattr(now, name)]
+    if now.from_override not in {0, then.from_override}:  # 0: it may be unloaded by now
+        changed.append("from_override")
     return [
         *([f"I10: decision {now.seq} follows {then.seq}"] if now.seq != then.seq + 1 else []),
         *([f"I10: {changed} of rollout {now.id} changed"] if changed else []),
@@ -324,8 +400,7 @@ def _end_is_told(after: Written) -> list[str]:
         return []
     match rollout.phase:
         case P.CONVERGED:
-            theirs = override_of(route, rollout.groups) if rollout.groups else 0
-            return _ended_on(rollout, route, theirs or rollout.to_release)
+            return _ended_on(rollout, route, rollout.to_release)
         case P.ROLLED_BACK:
             return _ended_on(rollout, route, rollout.back_to)
         case P.FAILED | P.SUPERSEDED if rollout.has_moved or route.candidate:
@@ -334,6 +409,33 @@ def _end_is_told(after: Written) -> list[str]:
             return ["I8: paused without a reason, or without a way on"]
         case _:
             return []
+
+
+def _unconfirmed_are_named(after: Written, seen: Seen) -> list[str]:
+    """I8: who vanished, is away, or does not hold the release that serves at the end is named."""
+    rollout = after.rollout
+    if rollout is None or rollout.phase not in {P.CONVERGED, P.ROLLED_BACK} or not seen.roster:
+        return []
+    number = rollout.to_release if rollout.phase is P.CONVERGED else rollout.back_to
+    lines = {
+        node: seen.reports[node].release(rollout.service, number) if node in seen.reports else None
+        for node in seen.roster
+    }
+    lacking = {n for n, line in lines.items() if not line or line.phase is not NodePhase.READY}
+    silent = sorted(lacking - set(rollout.unconfirmed))
+    is_cut = len(rollout.unconfirmed) >= NAMED
+    return [f"I8: {silent} are not named as unconfirmed"] if silent and not is_cut else []
+
+
+def _guardrail_was_watching(before: Written, after: Written) -> list[str]:
+    """I8, I10: only guardrails that a plan has send a rollout back, and only a step under watch."""
+    then, now = before.rollout, after.rollout
+    if then is None or now is None or then.id != now.id:
+        return []
+    if now.cause is not Cause.GUARDRAIL or then.cause is Cause.GUARDRAIL:
+        return []
+    is_told = now.watches and then.is_soaking and now.back_to == now.from_release
+    return [] if is_told else ["I10: a guardrail sent back what it did not watch"]
 
 
 def _ended_on(rollout: Rollout, route: Route, number: int) -> list[str]:

@@ -18,7 +18,7 @@ from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
-from vctl_plans.route import Route, override_of
+from vctl_plans.route import Route, override_of, place_of
 from vctl_plans.snapshot import Service
 
 
@@ -107,7 +107,7 @@ def start(
     elif isinstance(wish, int):
         target, new = existing_release(service, wish), None
     else:
-        target, new = _composed(service, wish, running, request)
+        target, new = _composed(service, plan, wish, request)
     plan = msgspec.structs.replace(plan, target=roots(target, wish))
     same = _same_wish(service, plan, target)
     if same:
@@ -153,14 +153,14 @@ def beginning(
     new: Release | None,
 ) -> Begin:
     """Return the beginning of a rollout that brings *target*."""
-    goes_back = plan.strategy == "rollback"
+    goes_back, route = plan.strategy == "rollback", service.current_route
     rollout = Rollout(
         id=request.id,
         service=service.name,
         plan=plan.digest,
         strategy=plan.strategy,
         phase=RolloutPhase.PREPARING,
-        from_release=service.route.stable if service.route else 0,
+        from_release=route.stable,
         to_release=target.number,
         back_to=target.number if goes_back else 0,
         cause=Cause.ASKED if goes_back else Cause.NONE,
@@ -168,6 +168,8 @@ def beginning(
         roster_size=len(roster.nodes),
         steps=len(plan.steps),
         groups=plan.groups,
+        from_override=override_of(route, plan.groups),
+        from_place=place_of(route, plan.groups),
         watches=plan.watch is not None,
         drain_s=plan.drain_s,
         unload=_handed_on(service, replaced, target),
@@ -225,9 +227,10 @@ def existing_release(service: Service, number: int) -> Release:
 
 
 def _composed(
-    service: Service, wish: Mapping[Component, Artifact], running: Rollout | None, request: Request
+    service: Service, plan: Plan, wish: Mapping[Component, Artifact], request: Request
 ) -> tuple[Release, Release | None]:
     """Return the release to serve, and the same when it is new."""
+    running = running_rollout(service)
     current = [running.to_release] if running else []
     current += [service.route.stable] if service.route else []
     for number in current:
@@ -242,6 +245,9 @@ def _composed(
         by=request.by,
         reason=request.reason,
     )
+    theirs = service.releases.get(override_of(service.current_route, plan.groups))
+    if theirs and roots(theirs, theirs.number) == roots(new, new.number):
+        return theirs, None  # composed for these groups before, and typed again
     return new, new
 
 
@@ -295,7 +301,7 @@ def has_groups(service: Service) -> bool:
     rollout, route = service.rollout, service.current_route
     if rollout is None or not rollout.groups or rollout.phase is not RolloutPhase.CONVERGED:
         return False
-    return override_of(route, rollout.groups) == rollout.to_release != route.stable
+    return override_of(route, rollout.groups) == rollout.to_release
 
 
 def _refuse_past_groups(service: Service) -> None:

@@ -127,12 +127,15 @@ def _at_once(
 def _way_back(route: Route, running: Rollout | None) -> int:
     """Return the release that "back" means now, or 0.
 
-    While a rollout goes back already, where it goes; while its release is not stable yet, the
-    stable one; else the last good one.
+    While a rollout goes back already, where it goes; while it brings groups a release, or its
+    release is not stable yet, the stable one; else the last good one. So too while an override is
+    ended: that moves nothing of what all others get.
     """
-    if running and running.back_to:
+    if running is None or running.cause is Cause.OVERRIDE:
+        return route.last_good()
+    if running.back_to:
         return running.back_to
-    if running and running.to_release != route.stable:
+    if running.groups or running.to_release != route.stable:
         return route.stable
     return route.last_good()
 

@@ -55,7 +55,8 @@ class Rollout(Value, frozen=True, kw_only=True):
     awaits_promote: bool = False  # paused for no other reason than that its step is manual
     back_to: int = 0  # the release that a rollback returns to; 0 until it goes back
     groups: str = ""  # digest of the groups whose override it sets, or ends
-    from_override: int = 0  # the release that these groups had of their own before
+    from_override: int = 0  # the release that these groups had of their own before; 0: none
+    from_place: int = 0  # where that override stood among the others
     watches: bool = False  # whether gateways are to report what they count, for guardrails
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's
     unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
@@ -146,8 +147,8 @@ def wanted(route: Route | None, rollout: Rollout | None) -> frozenset[int]:
     numbers = set(route.serving) | set(route.instant) if route else set()
     if rollout and not rollout.phase.is_terminal:
         numbers.add(rollout.back_to if rollout.is_going_back else rollout.to_release)
-        is_settling = RolloutPhase.SETTLING in {rollout.phase, rollout.resume_phase}
-        numbers.add(0 if is_settling else rollout.from_override)
+        if rollout.from_override not in rollout.unload:
+            numbers.add(rollout.from_override)
     return frozenset(numbers - {0})
 
 

@@ -78,14 +78,21 @@ class Route(Value, frozen=True, kw_only=True):
         return usable[-1] if usable else 0
 
 
-def overridden(route: Route, group: str, release: int) -> Route:
+def overridden(route: Route, group: str, release: int, *, place: int = 0) -> Route:
     """Return the route on which the groups of digest *group* get *release*; 0: nothing of theirs.
 
-    What they had before gives way; a new override comes first, for it is the latest word.
+    What they had before gives way; a new override comes first, for it is the latest word. One that
+    is given back comes to its *place* among the others, for who is in two groups gets the first's.
     """
     others = tuple(o for o in route.overrides if o.group != group)
     own = (Override(group=group, release=release),) if release else ()
-    return msgspec.structs.replace(route, overrides=(*own, *others))
+    return msgspec.structs.replace(route, overrides=(*others[:place], *own, *others[place:]))
+
+
+def place_of(route: Route, group: str) -> int:
+    """Return where the override of the groups of digest *group* stands; 0 without one."""
+    places = (n for n, o in enumerate(route.overrides) if o.group == group)
+    return next(places, 0)
 
 
 def override_of(route: Route, group: str) -> int:

@@ -6,7 +6,7 @@ from vctl_plans.decision import Decision, State, move
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.plan import PlanStep
 from vctl_plans.rollout import Promotion
-from vctl_plans.route import Route, overridden, override_of, shifted
+from vctl_plans.route import Route, overridden, shifted
 
 
 def present(state: State) -> PlanStep:
@@ -39,15 +39,12 @@ def moves(state: State, index: int) -> str:
 
 def take(state: State, index: int, sentence: str) -> Decision:
     """Write the route of the step *index*."""
-    rollout = state.rollout
-    before = override_of(state.route, rollout.groups) if rollout.groups else 0
     return move(
         state,
         P.SHIFTING,
         sentence,
         route=split(state, index),
         has_moved=True,
-        from_override=rollout.from_override if rollout.has_moved else before,
         **begun(index),
     )
 

@@ -6,6 +6,7 @@ number, once before it is written and once after, and another goes on from what 
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -23,18 +24,35 @@ from vctl_plans.events import (
     Steer,
     TakenOver,
 )
+from vctl_plans.groups import Group, Groups
 from vctl_plans.invariants import Seen
 from vctl_plans.machine import step
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
-from vctl_plans.plan import Plan
+from vctl_plans.plan import Plan, PlanStep
 from vctl_plans.release import Actor, Artifact
 from vctl_plans.rollout import Entry, Rollout, wanted
-from vctl_plans.route import Route
+from vctl_plans.route import Route, override_of
 from vctl_plans.snapshot import Service
+from vctl_plans.verdict import Outcome, Verdict
+from vctl_plans.watching import Watching
 
 Wish = Mapping[Component, Artifact] | int
+
+GROUPS = Groups(groups=(Group(name="acme", tenant="acme"),))
+STAFF = Groups(groups=(Group(name="staff", users=("ann", "bo")),))
+
+
+def a_group_plan(groups: Groups = GROUPS, *, soak_s: float = 60.0, **more: Any) -> Plan:
+    """Return a user-group plan with short deadlines."""
+    steps = (PlanStep(soak_s=soak_s),)
+    return a_plan(strategy="user-group", steps=steps, groups=groups.digest, **more)
+
+
+PASSED = Verdict(Outcome.PASSED, "error ratio 1.0")
+FAILED = Verdict(Outcome.FAILED, "error ratio 9.0")
+UNSURE = Verdict(Outcome.INCONCLUSIVE, "3 requests are fewer than 200")
 
 
 class Story:
@@ -51,6 +69,9 @@ class Story:
         self.deaf: set[str] = set()  # their gateways get no route
         self.slow: set[str] = set()  # they load nothing
         self.clinging: set[str] = set()  # they unload nothing
+        self.gone: set[str] = set()  # they have vanished for good
+        self.quarantined: dict[str, str] = {}  # node -> why it may serve nothing that is new
+        self.watching: Watching | None = None  # what the conductor makes of the step's traffic
         self._holds: dict[str, set[int]] = {node: set() for node in NODES}
         self._routes: dict[str, int] = {}
         self._revision = 1
@@ -84,7 +105,12 @@ class Story:
         return Request(id=f"q{self._requests}", by=Actor(user="ann"))
 
     def start(
-        self, wish: Wish, *, plan: Plan | None = None, supersede: bool = False
+        self,
+        wish: Wish,
+        *,
+        plan: Plan | None = None,
+        supersede: bool = False,
+        groups: Groups | None = None,
     ) -> Begin | Attach | AlreadyDone:
         """`vctl rollout start`."""
         decision = operate.start(
@@ -94,6 +120,7 @@ class Story:
             roster=tuple(self.nodes),
             request=self.request(),
             supersede=supersede,
+            groups=groups,
         )
         if isinstance(decision, Begin):
             self._write(decision)
@@ -105,6 +132,15 @@ class Story:
             self.service, to=to, roster=tuple(self.nodes), request=self.request()
         )
         if isinstance(decision, Begin | Continue):
+            self._write(decision)
+        return decision
+
+    def end_override(self, groups: Groups = GROUPS) -> Begin | Attach:
+        """`vctl route override rm`."""
+        decision = reverting.end_override(
+            self.service, groups.digest, roster=tuple(self.nodes), request=self.request()
+        )
+        if isinstance(decision, Begin):
             self._write(decision)
         return decision
 
@@ -146,7 +182,8 @@ class Story:
     def observe(self, now_s: float = 0.0, *, event: Event | None = None) -> Decision:
         """Have the conductor take one look, and write what it decides."""
         reports = self.reports()
-        decision = step(self.state(), event or Observed(reports), now_s)
+        seen = Observed(reports, self._gone(), self.watching)
+        decision = step(self.state(), event or seen, now_s)
         if decision.rollout == self.rollout:
             return decision
         if self._decisions == self._dies_at:
@@ -159,7 +196,9 @@ class Story:
             rollout=decision.rollout,
             route=route if route != self.route else None,
         )
-        self._write(turn, Seen(roster=self.state().roster, reports=reports))
+        state = self.state()
+        looked = Seen(roster=state.roster, reports=reports, gone=self._gone(), plan=state.plan)
+        self._write(turn, looked)
         if self._decisions - 1 == self._dies_at:
             step(self.state(), TakenOver(1), 0.0)
         return decision
@@ -188,6 +227,17 @@ class Story:
         self.said.clear()
         return self
 
+    def give(self, number: int, groups: Groups = GROUPS) -> "Story":
+        """Give groups a release of their own; nothing of it is told."""
+        self.start(an_adapter_wish(number), plan=a_group_plan(groups, soak_s=0), groups=groups)
+        assert self.run() is RolloutPhase.CONVERGED
+        self.said.clear()
+        return self
+
+    def theirs(self, groups: Groups = GROUPS) -> int:
+        """Return the release that the groups have of their own, or 0."""
+        return override_of(self.route, groups.digest)
+
     def state(self) -> State:
         """Return what the next decision stands on."""
         return State(
@@ -215,7 +265,8 @@ class Story:
                 rollout=rollout.id, seq=rollout.seq, phase=rollout.phase, sentence=rollout.sentence
             )
         )
-        assert [] == invariants.check(_written(before), _written(self.service), seen)
+        broken = invariants.check(_written(before), _written(self.service), seen)
+        assert not broken, "\n".join([*self.said, *broken])
 
     def _begin(self, begin: Begin) -> None:
         self.plans[begin.plan.digest] = begin.plan
@@ -239,6 +290,23 @@ class Story:
             if node not in self.deaf:
                 self._routes[node] = self.service.route_revision
 
+    def vanish(self, *nodes: str) -> None:
+        """Have nodes be away for so long that they count as gone."""
+        self.nodes = [node for node in self.nodes if node not in nodes]
+        self.gone.update(nodes)
+
+    def join(self, node: str) -> None:
+        """Have a node come, or come back."""
+        self.nodes.append(node)
+        self.gone.discard(node)
+
+    def judge(self, *verdicts: Verdict) -> None:
+        """Plant what the guardrails found in the step's windows, the newest last."""
+        self.watching = Watching(verdicts=verdicts)
+
+    def _gone(self) -> frozenset[str]:
+        return frozenset(self.gone & set(self.state().roster))
+
     def drop(self, node: str, number: int) -> None:
         """Have a node's engine hold a release no more."""
         self._holds[node].discard(number)
@@ -250,7 +318,7 @@ class Story:
     def _report(self, node: str) -> NodeReport:
         needed = wanted(self.service.route, self.service.rollout)
         holds = self._holds.setdefault(node, set())
-        lines = [self._line(number, NodePhase.READY) for number in sorted(holds)]
+        lines = [self._held(node, number) for number in sorted(holds)]
         if node in self.refuses:
             reason = self.refuses[node]
             lines += [self._line(n, NodePhase.FAILED, reason) for n in sorted(needed - holds)]
@@ -261,6 +329,11 @@ class Story:
             routes={SERVICE: self._routes.get(node, 0)},
             gateway_ok=True,
         )
+
+    def _held(self, node: str, number: int) -> ReleaseReport:
+        if node in self.quarantined and number == self.rollout.to_release:
+            return self._line(number, NodePhase.QUARANTINED, self.quarantined[node])
+        return self._line(number, NodePhase.READY)
 
     def _line(self, number: int, phase: NodePhase, reason: str = "") -> ReleaseReport:
         return ReleaseReport(
