@@ -12,6 +12,7 @@ from vctl_plans.decision import (
     clear,
     count,
     fail,
+    gone,
     move,
     named,
     pause,
@@ -127,7 +128,8 @@ def roll_back(state: State, event: Observed, now_s: float) -> Decision:
         return go_back(state, f"release {rollout.back_to} is ready on {count(tally)}")
     if now_s < state.plan.prepare_s and not tally.is_beyond(state.plan):
         return stay(state, until_s=state.plan.prepare_s)
-    late = tally.missing + tuple(node for node, _ in tally.refused)
+    refused = tuple(node for node, _ in tally.refused)
+    late = (*tally.missing, *refused, *gone(state, event))
     why = "".join(f": {reason}" for _, reason in tally.refused[:1])
     return pause(
         state,

@@ -9,12 +9,14 @@ is cut off from what (DESIGN section 7):
 3. the switch: each lets its requests go as it sees the new route; whoever does not see it is held,
    and later stopped by its fence.
 
-So the next write is made only once every node has reported the one before, those that vanished
-included. Where that takes too long the barrier is undone: traffic stays where it was.
+So the next write is made only once every node has reported the one before: those that vanished
+included, and those that joined and hold nothing of the release yet, for their gateways answer by
+the old route as well. Where that takes too long the barrier is undone: traffic stays where it was.
 """
 
-from vctl_plans.decision import Decision, State, acknowledged, count, gone, hold, named, pause, stay
+from vctl_plans.decision import Decision, State, count, hold, named, pause, stay
 from vctl_plans.events import Observed
+from vctl_plans.gate import Tally, acknowledgement
 from vctl_plans.route import Consistency, Hold, Stage, has_same_traffic
 from vctl_plans.steps import begun, split, take
 from vctl_plans.units import duration_text
@@ -43,19 +45,18 @@ def _stage(state: State, stage: Stage) -> Hold:
 def advance(state: State, event: Observed, now_s: float) -> Decision:
     """Take the barrier's next turn, or undo it."""
     plan, present = state.plan, state.route.hold
-    tally = acknowledged(state, event)
-    missing = (*tally.missing, *gone(state, event))
+    tally = _everyone(state, event)
     is_held = present is not None and present.stage is Stage.HOLD
     limit_s = plan.hold_s if is_held else plan.converge_s
-    if missing and now_s < limit_s:
+    if not tally.is_complete and now_s < limit_s:
         return stay(state, until_s=limit_s)
-    if missing:
+    if not tally.is_complete:
         what = "hold their requests" if is_held else "report the route"
         return pause(
             state,
             f"the strict switch is undone, no traffic moved: within {duration_text(limit_s)}"
-            f" these nodes do not {what}: {named(missing)}",
-            missing,
+            f" these nodes do not {what}: {named(tally.missing)}",
+            tally.missing,
             now_s=now_s,
         )
     if present is None:
@@ -64,3 +65,14 @@ def advance(state: State, event: Observed, now_s: float) -> Decision:
         why = f"{count(tally)} are fenced: they hold new requests"
         return hold(state, why, _stage(state, Stage.HOLD))
     return take(state, state.rollout.step, f"{count(tally)} hold new requests: they switch now")
+
+
+def _everyone(state: State, event: Observed) -> Tally:
+    """Return which gateways act on the route as it is: of the roster and of all who joined."""
+    joined = sorted(event.reports.keys() - set(state.roster)) if state.roster else []
+    return acknowledgement(
+        (*state.roster, *joined),
+        event.reports,
+        service=state.rollout.service,
+        revision=state.route_revision,
+    )

@@ -103,11 +103,9 @@ def too_many_gone(state: State, event: Observed, now_s: float) -> Decision | Non
     is_over = state.plan.max_absent.is_over(len(lost), len(state.roster))
     if not lost or not (is_over or len(lost) == len(state.roster)):
         return None
-    why = (
-        f"{len(lost)} of {len(state.roster)} nodes have vanished, and {state.plan.max_absent}"
-        f" may: {named(lost)}"
-    )
-    return pause(state, why, lost, now_s=now_s)
+    why = f"{len(lost)} of {len(state.roster)} nodes have vanished"
+    why += f", and {state.plan.max_absent} may" if is_over else ""
+    return pause(state, f"{why}: {named(lost)}", lost, now_s=now_s)
 
 
 def acknowledged(state: State, event: Observed) -> Tally:
@@ -118,6 +116,19 @@ def acknowledged(state: State, event: Observed) -> Tally:
         service=state.rollout.service,
         revision=state.route_revision,
     )
+
+
+def patience_s(state: State, event: Observed, tally: Tally) -> float:
+    """Return until when the nodes that are missing in *tally* are waited for.
+
+    Twice as long where all of them are away and so many may vanish: by then they count as gone,
+    and a node that vanishes while traffic moves does not stop it.
+    """
+    away = [node for node in tally.missing if node not in event.reports]
+    lost = len(away) + len(gone(state, event))
+    is_allowed = not state.plan.max_absent.is_over(lost, len(state.roster))
+    is_all = len(away) == len(tally.missing) and lost < len(state.roster)
+    return state.plan.converge_s * (2 if is_all and is_allowed else 1)
 
 
 def pause(
@@ -172,8 +183,9 @@ def clear(state: State, event: Observed, now_s: float, *, end: P, word: str) -> 
     rollout = state.rollout
     if not rollout.unload:
         tally = acknowledged(state, event)
-        if not tally.is_complete and now_s < state.plan.converge_s:
-            return stay(state, until_s=state.plan.converge_s)
+        limit_s = patience_s(state, event, tally)
+        if not tally.is_complete and now_s < limit_s:
+            return stay(state, until_s=limit_s)
         if not tally.is_complete:
             return _end(state, event, tally, end=end, word=word)
         surplus = _surplus(state, event)
@@ -209,7 +221,7 @@ def _surplus(state: State, event: Observed) -> tuple[int, ...]:
 
 def _end(state: State, event: Observed, tally: Tally, *, end: P, word: str) -> Decision:
     missing = (*tally.missing, *gone(state, event), *_unready(state, event, tally, end=end))
-    missing = missing if tally.size else (NOBODY,)
+    missing = missing or (() if tally.size else (NOBODY,))
     whole = tally.size + len(gone(state, event))
     done = tuple(node for node in tally.done if node not in missing)
     sentence = (

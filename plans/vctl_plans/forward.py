@@ -16,6 +16,7 @@ from vctl_plans.decision import (
     fail,
     move,
     named,
+    patience_s,
     pause,
     stay,
     stayed,
@@ -89,19 +90,19 @@ def take_step(state: State, index: int, sentence: str) -> Decision:
 
 def shift(state: State, event: Observed, now_s: float) -> Decision:
     """Soak, go on or settle, once every node acts on the route; else wait for a person."""
-    plan = state.plan
     if barrier.is_needed(state, state.rollout.step):
         return barrier.advance(state, event, now_s)
     lost = too_many_gone(state, event, now_s) if state.rollout.from_release else None
     if lost:
         return lost
     tally = acknowledged(state, event)
-    if not tally.is_complete and now_s < plan.converge_s:
-        return stay(state, until_s=plan.converge_s)
+    limit_s = patience_s(state, event, tally)
+    if not tally.is_complete and now_s < limit_s:
+        return stay(state, until_s=limit_s)
     if not tally.is_complete and state.rollout.from_release:
         return pause(
             state,
-            f"after {duration_text(plan.converge_s)} these nodes do not report the route:"
+            f"after {duration_text(limit_s)} these nodes do not report the route:"
             f" {named(tally.missing)}",
             tally.missing,
             now_s=now_s,

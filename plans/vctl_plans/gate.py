@@ -25,15 +25,18 @@ class Tally(msgspec.Struct, frozen=True):
     def is_met(self, plan: Plan) -> bool:
         """Whether so many have done it as *plan* asks for, and no more have refused than it allows.
 
-        Those that may refuse are not waited for. Nobody is never enough.
+        A percentage is of those that do not refuse; a count is a count. Nobody is never enough.
         """
-        if self.is_beyond(plan):
-            return False
-        return len(self.done) >= max(1, plan.ready.of(self.size) - len(self.refused))
+        return not self.is_beyond(plan) and len(self.done) >= self._needed(plan)
 
     def is_beyond(self, plan: Plan) -> bool:
-        """Whether more have refused than *plan* allows."""
-        return len(self.refused) > plan.max_failed
+        """Whether more have refused than *plan* allows, or than leave enough to do it."""
+        left = self.size - len(self.refused)
+        is_vain = bool(self.refused) and left < self._needed(plan)
+        return len(self.refused) > plan.max_failed or is_vain
+
+    def _needed(self, plan: Plan) -> int:
+        return max(1, plan.ready.of(self.size - len(self.refused)))
 
     @property
     def size(self) -> int:
