@@ -211,7 +211,7 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
         strategy=document.__struct_config__.tag,  # type: ignore[arg-type]
         target={name.value: root for name, root in target.items()},
         to=0 if to == "last-good" else to,
-        steps=_steps(document),
+        steps=plan_steps(document),
         ready=quota(gate.ready, path="gate.ready"),
         max_failed=gate.max_failed,
         max_absent=quota(gate.max_absent, path="gate.max_absent"),
@@ -252,7 +252,12 @@ def _share(text: str | int) -> float:
     return least.percent / FULL_WEIGHT
 
 
-def _steps(document: AnyDocument) -> tuple[PlanStep, ...]:
+def plan_steps(document: AnyDocument) -> tuple[PlanStep, ...]:
+    """Return the steps as they are carried out.
+
+    Raises:
+        PlanError: A soak is below zero, or without an end.
+    """
     if isinstance(document, WeightedDocument):
         return tuple(
             PlanStep(

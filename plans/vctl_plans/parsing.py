@@ -16,11 +16,13 @@ from vctl_plans.document import (
     Group,
     Guardrails,
     ReleaseSpec,
+    RollbackDocument,
     Source,
     Step,
     UserGroupDocument,
     WeightedDocument,
     groups_value,
+    plan_steps,
     sources,
 )
 from vctl_plans.errors import PlanError
@@ -169,10 +171,18 @@ def _check_groups(groups: tuple[Group, ...]) -> None:
 
 
 def _check_guardrails(document: AnyDocument) -> None:
-    """Refuse what no judge could judge by."""
+    """Refuse what no judge could judge by, and guardrails that would never be asked."""
     rails = getattr(document, "guardrails", None)
-    for query, text in (rails.prometheus if rails else {}).items():
+    if rails is None:
+        return
+    for query, text in rails.prometheus.items():
         condition(text, path=f"guardrails.prometheus.{query}")
+    if not any(step.soak_s or step.manual for step in plan_steps(document)):
+        raise PlanError(
+            "are asked while a step soaks, and none does",
+            path="guardrails",
+            hint="give a soak, as in soak: 5m",
+        )
 
 
 def require_built(document: AnyDocument) -> None:
@@ -185,6 +195,8 @@ def require_built(document: AnyDocument) -> None:
         (document.allow_downtime, "allow_downtime", "is not built yet"),
         (Component.WEIGHTS in sources(document), "release.weights",
          "is not built yet; use adapter, prompt or index"),
+        (isinstance(document, RollbackDocument) and document.consistency == "strict",
+         "consistency", "is never strict in a rollback: it waits for nobody"),
     ]  # fmt: skip
     for is_asked, path, why in refusals:
         if is_asked:

@@ -40,6 +40,14 @@ def soak(state: State, event: Observed, now_s: float) -> Decision:
         return stay(state, until_s=_next_look_s(state, event, left_s, now_s))
     if found.action is Action.WAIT:
         return _extended(state, event, found, now_s=now_s, until_s=until_s)
+    return _passed(state, event, found, now_s=now_s, until_s=until_s)
+
+
+def _passed(
+    state: State, event: Observed, found: Consequence, *, now_s: float, until_s: float
+) -> Decision:
+    """Go on; where that waits for nodes the step is watched meanwhile."""
+    rollout, here = state.rollout, present(state)
     if rollout.promoted:
         why = "promoted"
     else:
@@ -48,18 +56,27 @@ def soak(state: State, event: Observed, now_s: float) -> Decision:
     if here.manual and not rollout.promoted:
         sentence = f"{why}: {nth(state, rollout.step)} waits for vctl rollout promote"
         return pause(state, sentence, (), now_s=now_s, awaits_promote=True)
-    return go_on(state, event, why, now_s=now_s, until_s=until_s)
+    decision = go_on(state, event, why, now_s=now_s, until_s=until_s)
+    if decision.sentence:
+        return decision
+    return stay(state, until_s=_next_look_s(state, event, until_s, now_s))
 
 
 def attend(state: State, event: Observed, now_s: float) -> Decision:
-    """Watch on while a step that has soaked waits to be promoted: a breach goes back."""
-    if not state.rollout.awaits_promote:
+    """Watch on while a step that has soaked waits to be promoted: a breach goes back.
+
+    Where it may not, whoever is to promote is told once, and looks before they go on.
+    """
+    watch = state.plan.watch
+    if watch is None or not state.rollout.awaits_promote:
         return Decision(state)
     found = _judged(state, event, is_soaked=False, is_overdue=False)
-    if found.action is not Action.ROLLBACK or not _has_way_back(state):
-        watch = state.plan.watch
-        return Decision(state, wake_s=now_s + watch.interval_s if watch else None)
-    return _back(state, found.sentence)
+    goes_back = watch.on_breach == "rollback" and _has_way_back(state)
+    if found.action is Action.ROLLBACK and goes_back:
+        return _back(state, found.sentence)
+    if found.action in {Action.ROLLBACK, Action.PAUSE} and not goes_back:
+        return move(state, P.PAUSED, found.sentence, awaits_promote=False)
+    return Decision(state, wake_s=now_s + watch.interval_s)
 
 
 def _judged(state: State, event: Observed, *, is_soaked: bool, is_overdue: bool) -> Consequence:
@@ -99,8 +116,10 @@ def _breached(state: State, found: Consequence, *, now_s: float) -> Decision:
 
 
 def _has_way_back(state: State) -> bool:
-    """Whether what served before the rollout is there to take its traffic."""
-    target = state.rollout.from_release
+    """Whether what served before the rollout is another, and there to take its traffic."""
+    rollout, target = state.rollout, state.rollout.from_release
+    if target == rollout.to_release and not rollout.groups:
+        return False
     return bool(target) and target in state.route.serving and target not in state.route.revoked
 
 

@@ -6,7 +6,8 @@ fleet counted under one route revision is known in full at any time; hence a new
 window reaches back to where the step began, and no request is left unjudged.
 
 The baseline is stable's own count under the same route. Where stable gets no requests any more (at
-100 %), it is what stable had under the newest route before.
+100 %), it is what stable had under the routes before, the newest first, until there are enough: of
+the newest alone there may be next to nothing, as when a barrier held all requests under it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +34,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     candidate: tuple[Snapshot, ...] = ()
     stable: tuple[Snapshot, ...] = ()
-    is_alone: bool = False  # stable is of an earlier route: it grows no more
+    is_alone: bool = False  # stable is of earlier routes, of all that are known: it grows no more
     probes: Mapping[str, bool] = {}
     free: Mapping[str, float] = {}
     queries: Mapping[str, float | None] = {}
@@ -50,12 +51,17 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     measures: tuple[tuple[Measure, ...], ...] = ()  # of drift, one a window
 
     def history(self, *, is_soaked: bool) -> tuple[Verdict, ...]:
-        """Return the verdicts; once the soak is over with what the open window shows already."""
+        """Return the verdicts; once the soak is over with what the open window shows already.
+
+        Not before: a window that is judged at every look is judged by the worst of many, and chance
+        alone would breach it sooner or later.
+        """
         shown = self.open
-        is_shown = is_soaked and shown and shown.outcome is not Outcome.INCONCLUSIVE
-        if shown and (is_shown or not self.verdicts):
-            return (*self.verdicts, shown)
-        return self.verdicts
+        if shown is None or (not is_soaked and shown.outcome is Outcome.FAILED):
+            return self.verdicts
+        if self.verdicts and (not is_soaked or shown.outcome is Outcome.INCONCLUSIVE):
+            return self.verdicts
+        return (*self.verdicts, shown)
 
 
 def look(
@@ -80,17 +86,19 @@ def look(
     every = [s for each in statistics for s in each.snapshots if s.service == rollout.service]
     stable = rollout.from_release
     is_alone = route.default == {rollout.to_release} or route.weight == FULL_WEIGHT
-    baseline = [s for s in every if s.number == stable and s.statistics.requests]
-    revisions = [s.origin.route_revision for s in baseline]
-    newest = max((r for r in revisions if r < route_revision), default=0)
-    at = newest if is_alone else route_revision
+    baseline = [s for s in every if s.number == stable]
     return Look(
         candidate=tuple(
             s
             for s in every
             if s.number == rollout.to_release and s.origin.route_revision == route_revision
         ),
-        stable=tuple(s for s in baseline if s.origin.route_revision == at),
+        stable=tuple(
+            s
+            for s in baseline
+            if (s.origin.route_revision < route_revision) is is_alone
+            and s.origin.route_revision <= route_revision
+        ),
         is_alone=is_alone,
         probes=_probes(rollout, reports),
         free={n: r.free_memory for n, r in reports.items() if r.free_memory is not None},
@@ -116,7 +124,7 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
         seen: The look.
         now_s: The phase's age.
     """
-    candidate, stable = _counted(watching.before, seen)
+    candidate, stable = _counted(watching.before, seen, least=watch.min_requests)
     verdict = judge(watch, seen, candidate=candidate, stable=stable)
     is_long = now_s - watching.since_s >= watch.interval_s
     is_enough = min(candidate.requests, stable.requests) >= watch.min_requests
@@ -134,11 +142,23 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
     )
 
 
-def _counted(before: Look, seen: Look) -> tuple[Statistics, Statistics]:
+def _counted(before: Look, seen: Look, *, least: int) -> tuple[Statistics, Statistics]:
     """Return what both releases' requests of the window came to."""
     candidate = window(before.candidate, seen.candidate).statistics
-    start = () if seen.is_alone else before.stable
-    return candidate, window(start, seen.stable).statistics
+    if seen.is_alone:
+        return candidate, _newest(seen.stable, least=least)
+    return candidate, window(before.stable, seen.stable).statistics
+
+
+def _newest(snapshots: tuple[Snapshot, ...], *, least: int) -> Statistics:
+    """Return what was counted under so many of the newest routes as have *least* requests."""
+    found = Statistics()
+    for revision in sorted({s.origin.route_revision for s in snapshots}, reverse=True):
+        of_route = [s for s in snapshots if s.origin.route_revision == revision]
+        found = Statistics.merge((found, window((), of_route).statistics))
+        if found.requests >= least:
+            break
+    return found
 
 
 def _finding(

@@ -91,6 +91,17 @@ WRONG: list[tuple[object, str, str]] = [
         "is none of extend, pause, proceed",
     ),
     (SWITCH | {"guardrails": {"drift": {"ps": 1}}}, "guardrails.drift.ps", "unknown field"),
+    (SWITCH | {"guardrails": {}}, "guardrails", "are asked while a step soaks, and none does"),
+    (
+        WEIGHTED | {"steps": [{"weight": 100, "soak": 0}], "guardrails": {}},
+        "guardrails",
+        "are asked while a step soaks, and none does",
+    ),
+    (
+        WEIGHTED | {"steps": [{"weight": 100, "soak": -1}], "guardrails": {}},
+        "steps[0].soak",
+        "-1 is below zero",
+    ),
     (WEIGHTED | {"steps": []}, "steps", "expected `array` of length >= 1"),
     (WEIGHTED | {"steps": [{"weight": 5}, {"weight": 0}]}, "steps[1].weight", "> 0.0"),
     (WEIGHTED | {"steps": [{"weight": 101}]}, "steps[0].weight", "<= 100.0"),
@@ -186,6 +197,10 @@ def test_any_document_is_a_plan_or_a_plan_error(fields: dict[str, Any], strategy
     [
         (SWITCH | {"allow_downtime": True}, "allow_downtime"),
         (SWITCH | {"release": {"weights": {"source": "./base"}}}, "release.weights"),
+        (
+            {"service": "support", "strategy": "rollback", "consistency": "strict"},
+            "consistency",
+        ),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str) -> None:
@@ -205,7 +220,8 @@ def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str
         SWITCH | {"manual": True},
         SWITCH | {"consistency": "strict"},
         SWITCH | {"gate": {"ready": "98%"}},
-        SWITCH | {"guardrails": {}},
+        SWITCH | {"guardrails": {}, "soak": "5m"},
+        SWITCH | {"guardrails": {}, "manual": True},
         WEIGHTED,
     ],
 )
