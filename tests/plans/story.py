@@ -309,7 +309,7 @@ class Story:
 
     def drop(self, node: str, number: int) -> None:
         """Have a node's engine hold a release no more."""
-        self._holds[node].discard(number)
+        self._holds.setdefault(node, set()).discard(number)
 
     def reports(self) -> dict[str, NodeReport]:
         """Return what the nodes that are present say."""
