@@ -11,10 +11,11 @@ is cut off from what (DESIGN section 7):
 
 So the next write is made only once every node has reported the one before: those that vanished
 included, and those that joined and hold nothing of the release yet, for their gateways answer by
-the old route as well. Where that takes too long the barrier is undone: traffic stays where it was.
+the old route as well. And all the while the gate must be met, for this is when traffic moves. Where
+that takes too long the barrier is undone: traffic stays where it was.
 """
 
-from vctl_plans.decision import Decision, State, count, hold, named, pause, stay
+from vctl_plans.decision import Decision, State, count, hold, named, pause, ready, stay
 from vctl_plans.events import Observed
 from vctl_plans.gate import Tally, acknowledgement
 from vctl_plans.route import Consistency, Hold, Stage, has_same_traffic
@@ -48,23 +49,36 @@ def advance(state: State, event: Observed, now_s: float) -> Decision:
     tally = _everyone(state, event)
     is_held = present is not None and present.stage is Stage.HOLD
     limit_s = plan.hold_s if is_held else plan.converge_s
-    if not tally.is_complete and now_s < limit_s:
+    holding = ready(state, event)
+    is_ready = holding.is_met(plan)
+    if now_s < limit_s and not (tally.is_complete and is_ready) and not holding.is_beyond(plan):
         return stay(state, until_s=limit_s)
+    if not is_ready:
+        what, late = f"hold release {state.rollout.to_release} ready", _lacking(holding)
+        return _undo(state, what, late, now_s=now_s)
     if not tally.is_complete:
         what = "hold their requests" if is_held else "report the route"
-        return pause(
-            state,
-            f"the strict switch is undone, no traffic moved: within {duration_text(limit_s)}"
-            f" these nodes do not {what}: {named(tally.missing)}",
-            tally.missing,
-            now_s=now_s,
-        )
+        return _undo(state, what, tally.missing, now_s=now_s)
     if present is None:
         return fence(state, f"{count(tally)} report the route", index=state.rollout.step)
     if not is_held:
         why = f"{count(tally)} are fenced: they hold new requests"
         return hold(state, why, _stage(state, Stage.HOLD))
     return take(state, state.rollout.step, f"{count(tally)} hold new requests: they switch now")
+
+
+def _undo(state: State, what: str, nodes: tuple[str, ...], *, now_s: float) -> Decision:
+    return pause(
+        state,
+        f"the strict switch is undone, no traffic moved: after {duration_text(now_s)} these nodes"
+        f" do not {what}: {named(nodes)}",
+        nodes,
+        now_s=now_s,
+    )
+
+
+def _lacking(holding: Tally) -> tuple[str, ...]:
+    return (*holding.missing, *(node for node, _ in holding.refused))
 
 
 def _everyone(state: State, event: Observed) -> Tally:

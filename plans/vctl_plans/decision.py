@@ -92,6 +92,13 @@ def counted(state: State, event: Observed) -> tuple[str, ...]:
     return (*stayed(state, event), *sorted(ready))
 
 
+def ready(state: State, event: Observed) -> Tally:
+    """Return which of the nodes that count hold the release ready."""
+    rollout = state.rollout
+    nodes = stayed(state, event)
+    return readiness(nodes, event.reports, rollout=rollout, number=rollout.to_release)
+
+
 def gone(state: State, event: Observed) -> tuple[str, ...]:
     """Return the nodes of the roster that have vanished."""
     return tuple(node for node in state.roster if node in event.gone)

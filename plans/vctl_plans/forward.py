@@ -18,12 +18,12 @@ from vctl_plans.decision import (
     named,
     patience_s,
     pause,
+    ready,
     stay,
-    stayed,
     too_many_gone,
 )
 from vctl_plans.events import Observed
-from vctl_plans.gate import Tally, readiness
+from vctl_plans.gate import Tally
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import NAMED, Promotion
 from vctl_plans.route import settled
@@ -54,13 +54,6 @@ def prepare(state: State, event: Observed, now_s: float) -> Decision:
             unconfirmed=tally.missing[:NAMED],
         )
     return stay(state, until_s=plan.prepare_s)
-
-
-def ready(state: State, event: Observed) -> Tally:
-    """Return which of the nodes that count hold the release ready."""
-    rollout = state.rollout
-    nodes = stayed(state, event)
-    return readiness(nodes, event.reports, rollout=rollout, number=rollout.to_release)
 
 
 def _begin(state: State, why: str) -> Decision:

@@ -68,7 +68,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     def holds_ready(self, rollout: Rollout, number: int) -> bool:
         """Whether so many of them hold the release ready as the plan asks for."""
         tally = readiness(self.counted, self.reports, rollout=rollout, number=number)
-        return tally.is_met(self.plan) if self.plan else tally.is_complete
+        if self.plan is None:
+            return tally.is_complete
+        ready, refused = self.plan.ready, len(tally.refused)
+        willing = len(self.counted) - refused
+        least = ready.count if ready.percent is None else willing * ready.percent / FULL_WEIGHT
+        is_enough = len(tally.done) >= max(1, least or 0)
+        return is_enough and refused <= self.plan.max_failed
 
 
 def check(before: Written, after: Written, seen: Seen | None = None) -> list[str]:
@@ -221,10 +227,13 @@ def _overrides_follow(before: Written, after: Written) -> list[str]:
     had, have = override_of(was, rollout.groups), override_of(now, rollout.groups)
     own = then if then and then.id == rollout.id else rollout
     allowed = {had, 0, own.from_override} if rollout.back_to else {had, rollout.to_release}
+    before_it = {own.from_override} - {0, *now.revoked, *own.unload}
+    is_lost = bool(rollout.back_to) and not have and had != have and bool(before_it)
     is_again = have not in {had, 0} and own.has_moved and not rollout.back_to
     return [
         *(["I2: other groups' releases changed, or their order"] if others != kept else []),
         *([f"I2: the groups get {have}, and had {had}"] if have not in allowed else []),
+        *([f"I2: the groups lost {before_it}, which they had before"] if is_lost else []),
         *(["I3: the groups' step was taken twice"] if is_again else []),
     ]
 
@@ -365,7 +374,7 @@ def _decision_follows(before: Written, after: Written) -> list[str]:
     if now is None:
         return ["I10: the rollout's key was deleted"] if then else []
     if then is None or then.id != now.id:
-        return _begins(then, now)
+        return _begins(before, now)
     if then.phase.is_terminal and (then, before.route) != (now, after.route):
         return [f"I8: rollout {now.id} had {then.phase} and moved to {now.phase}"]
     if then == now:
@@ -381,10 +390,18 @@ def _decision_follows(before: Written, after: Written) -> list[str]:
     ]
 
 
-def _begins(then: Rollout | None, now: Rollout) -> list[str]:
+def _begins(before: Written, now: Rollout) -> list[str]:
+    then, was = before.rollout, before.route or Route(service="")
+    is_of_groups = bool(now.groups) and now.strategy != "rollback"
+    theirs = override_of(was, now.groups) if is_of_groups else 0
     is_free = then is None or then.phase.is_terminal or then.phase is P.PREPARING
     return [
         *([f"I10: rollout {now.id} begins with decision {now.seq}"] if now.seq else []),
+        *(
+            [f"I2: the groups had {theirs}, and {now.from_override} is noted"]
+            if now.from_override != theirs
+            else []
+        ),
         *(
             [f"I8: {now.id} replaced {then.id}, which is {then.phase}"]
             if then and not is_free

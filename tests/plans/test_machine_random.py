@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
         manual: tuple[float, ...],
         soak_s: float,
         more: dict[str, Any],
-        supersede: bool,  # noqa: FBT001  hypothesis gives all by name
+        supersede: bool,
     ) -> None:
         """Start one of the three that bring a release."""
         if kind == "weighted":

@@ -129,7 +129,7 @@ def vanished(story: Story) -> None:
     story.run()
 
 
-UNDONE = "paused: the strict switch is undone, no traffic moved: within"
+UNDONE = "paused: the strict switch is undone, no traffic moved: after"
 
 TOLD: dict[Callable[[Story], None], list[str]] = {
     by_itself: [PREPARED, FENCED, HELD, SWITCHED, SETTLED, CONVERGED],
@@ -344,6 +344,42 @@ def test_too_many_conductors_end_the_hold(start: Callable[[Story], None], stage:
     story.observe(event=TakenOver(10))
 
     assert (P.PAUSED, None) == (story.phase, story.route.hold)
+
+
+@KINDS
+@STAGES
+@pytest.mark.parametrize("is_fault", [False, True])
+def test_traffic_does_not_move_to_what_is_not_ready_any_more(
+    start: Callable[[Story], None], stage: Stage, is_fault: bool
+) -> None:
+    """It was when the barrier began; requests are not held for what nobody can load."""
+    story = at(start, stage)
+    before = traffic(story)
+    if is_fault:
+        story.quarantined["b"] = "failed probe"
+    else:
+        story.slow.add("b")
+        story.drop("b", 2)
+    story.obey()
+    story.observe(1)
+    assert (P.PAUSED if is_fault else P.SHIFTING) is story.phase
+    if not is_fault:
+        story.observe(5 if stage is Stage.HOLD else 20)
+
+    assert (P.PAUSED, None, before) == (story.phase, story.route.hold, traffic(story))
+    assert "these nodes do not hold release 2 ready: b" in story.rollout.sentence
+
+
+def test_switch_that_is_resumed_asks_again_who_is_ready() -> None:
+    """A week-end may have passed."""
+    story = at(full_switch, Stage.HOLD)
+    story.pause()
+    story.slow.add("b")
+    story.drop("b", 2)
+    story.resume()
+    story.run()
+
+    assert (P.SHIFTING, None, 0) == (story.phase, story.route.hold, story.route.candidate)
 
 
 @STAGES
