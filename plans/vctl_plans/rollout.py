@@ -80,8 +80,8 @@ class Rollout(Value, frozen=True, kw_only=True):
 
     @property
     def is_soaking(self) -> bool:
-        """Whether its step is under watch: it soaks, or has soaked and waits to be promoted."""
-        return self.phase is RolloutPhase.SOAKING or self.awaits_promote
+        """Whether its step is under watch: it soaks, or waits for a person while it does."""
+        return RolloutPhase.SOAKING in {self.phase, self.resume_phase}
 
     @property
     def is_going_back(self) -> bool:

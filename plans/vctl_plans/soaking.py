@@ -63,18 +63,19 @@ def _passed(
 
 
 def attend(state: State, event: Observed, now_s: float) -> Decision:
-    """Watch on while a step that has soaked waits to be promoted: a breach goes back.
+    """Watch on while a step waits for a person: traffic is on the release, and a breach goes back.
 
     Where it may not, whoever is to promote is told once, and looks before they go on.
     """
-    watch = state.plan.watch
-    if watch is None or not state.rollout.awaits_promote:
+    rollout, watch = state.rollout, state.plan.watch
+    if watch is None or not rollout.is_soaking:
         return Decision(state)
     found = _judged(state, event, is_soaked=False, is_overdue=False)
     goes_back = watch.on_breach == "rollback" and _has_way_back(state)
     if found.action is Action.ROLLBACK and goes_back:
         return _back(state, found.sentence)
-    if found.action in {Action.ROLLBACK, Action.PAUSE} and not goes_back:
+    is_bad = found.action in {Action.ROLLBACK, Action.PAUSE}
+    if is_bad and not goes_back and rollout.awaits_promote:
         return move(state, P.PAUSED, found.sentence, awaits_promote=False)
     return Decision(state, wake_s=now_s + watch.interval_s)
 

@@ -141,6 +141,15 @@ def waiting_and_breached(story: Story) -> None:
     story.run()
 
 
+def paused_and_breached(story: Story) -> None:
+    """Have an operator stop it to look; it goes wrong while they do."""
+    begun(story)
+    story.pause(20)
+    assert story.observe(1000).wake_s == 1030
+    story.judge(FAILED)
+    story.run()
+
+
 def waiting_and_breached_to_pause(story: Story) -> None:
     """The same where a person decides: whoever is to promote is told, once."""
     begun(story, manual=(50,), on_breach="pause")
@@ -267,6 +276,11 @@ TOLD: dict[Callable[[Story], None], list[str]] = {
     waiting_and_breached: [
         PREPARED, FIRST, SOAK_50,
         f"paused: {PASSES}: step 1 of 2 waits for vctl rollout promote",
+        *BACK,
+    ],
+    paused_and_breached: [
+        PREPARED, FIRST, SOAK_50,
+        "paused: paused by an operator while soaking, 20s of 1m",
         *BACK,
     ],
     waiting_and_breached_to_pause: [
