@@ -4,7 +4,21 @@ On a busy machine an example may take long, and the first text strategy of a pro
 of all characters; neither says anything about the code.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("vctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("vctl")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where groups are not kept together: two live fleets a core are too many.
+
+    xdist 3.8 marks a group in a test's id, and pytest 9.2 lets it no longer: unnoticed, every test
+    of a group would set up its fleet in every worker.
+    """
+    if not session.config.getoption("loadgroup", default=False):
+        return
+    grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+    if any("@" not in item.nodeid for item in grouped):
+        raise pytest.UsageError("pytest and pytest-xdist do not keep groups together")

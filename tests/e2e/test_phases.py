@@ -115,14 +115,13 @@ def promote(fleet: Fleet) -> None:
 
 def led_to_its_end(fleet: Fleet) -> Rollout:
     """Resume and promote until the rollout has ended."""
-    while not fleet.rollout().phase.is_terminal:
-        rollout = fleet.rollout()
+    while not (rollout := fleet.rollout()).phase.is_terminal:
         if rollout.phase is P.PAUSED:
             assert 0 == fleet.vctl("rollout", "resume", "--no-watch").code
         elif rollout.phase is P.SOAKING and not rollout.promoted:
             promote(fleet)
         fleet.until(partial(_has_gone_on, fleet, rollout))
-    return fleet.rollout()
+    return rollout
 
 
 def _has_gone_on(fleet: Fleet, rollout: Rollout) -> bool:
