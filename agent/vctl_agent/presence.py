@@ -13,10 +13,10 @@ import structlog
 
 from vctl_agent.crashpoints import Crashpoints
 from vctl_plans.codec import encode
-from vctl_plans.errors import StoreError
+from vctl_plans.errors import Conflict, StoreError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
-from vctl_plans.store.port import Lease, Store
+from vctl_plans.store.port import Lease, Put, Store, Txn, ValueIs
 
 _RETRY_S = 1.0
 _DEBOUNCE_S = 0.01
@@ -112,12 +112,28 @@ class Presence:
             if report is None or not self.is_registered:
                 continue  # only a registered agent's word counts; to register brings us back here
             try:
-                await self._store.put(self._keys.report(report.node), encode(report))
+                await self._store.commit(self._reported(report))
                 self._crashpoints.passed("reported")
+            except Conflict:
+                self.is_registered = False  # until the record was looked at, and is ours again
+                _log.error("report not written: the node's record is not ours")
             except StoreError as cause:
                 _log.warning("report not written", cause=cause.message)
                 self._changed.set()
                 await asyncio.sleep(_RETRY_S)
+
+
+    def _reported(self, report: NodeReport) -> Txn:
+        """Return the transaction that writes a report, if the node's record is ours as it is made.
+
+        Else this could happen: (1) an agent hangs, and another one takes its node's name; (2) it
+        wakes up and writes what it was about to write; (3) the other one's report is lost, and the
+        node counts as vanished until something of it changes.
+        """
+        return Txn(
+            (ValueIs(self._keys.node(self._node), self._record),),
+            (Put(self._keys.report(report.node), encode(report)),),
+        )
 
 
 async def _is_lost(lease: Lease, *, within_s: float) -> bool:

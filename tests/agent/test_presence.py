@@ -27,10 +27,10 @@ class Agents:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.stores: dict[str, MemoryStore] = {}
 
-    def start(self, boot_id: str) -> Presence:
+    def start(self, boot_id: str, *, ttl_s: float = TTL_S) -> Presence:
         self.stores[boot_id] = self.store.peer()
         record = NodeRecord(node="n1", boot_id=boot_id)
-        made = Presence(self.stores[boot_id], KEYS, record, ttl_s=TTL_S, crashpoints=Crashpoints())
+        made = Presence(self.stores[boot_id], KEYS, record, ttl_s=ttl_s, crashpoints=Crashpoints())
         self._tasks[boot_id] = asyncio.create_task(made.keep_record())
         return made
 
@@ -183,6 +183,29 @@ async def test_agent_without_the_name_leaves_the_report_alone(agents: Agents) ->
         async with asyncio.timeout(5):
             while await _reported(agents) != "b1":
                 await asyncio.sleep(0.01)
+    finally:
+        for task in writing:
+            task.cancel()
+        await asyncio.gather(*writing, return_exceptions=True)
+
+
+async def test_agent_that_lost_the_name_unawares_writes_no_report(agents: Agents) -> None:
+    """It hung, was replaced, wakes up, and has not looked at the record again yet."""
+    first = agents.start("b1", ttl_s=60)
+    await agents.until("b1")
+    second = agents.start("b2")
+    await agents.until("b2")
+    writing = [asyncio.create_task(each.write_reports()) for each in (first, second)]
+    try:
+        second.report(NodeReport(node="n1", boot_id="b2"))
+        async with asyncio.timeout(5):
+            while await _reported(agents) != "b2":
+                await asyncio.sleep(0.01)
+        assert first.is_registered
+
+        first.report(NodeReport(node="n1", boot_id="b1"))
+        await _until(lambda: not first.is_registered)
+        assert await _reported(agents) == "b2"
     finally:
         for task in writing:
             task.cancel()
