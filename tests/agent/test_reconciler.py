@@ -178,6 +178,35 @@ async def test_release_is_unloaded_only_when_listed(node: Node, tmp_path: Path) 
     assert [releases[2].engine_name] == list(node.engine.adapters)
 
 
+async def test_engine_that_unloads_in_words_only_is_not_believed(
+    node: Node, tmp_path: Path
+) -> None:
+    """The release is drained still, with the reason, and its unload is tried again after a wait."""
+    releases = make_releases(tmp_path, 2)
+    route = Route(service=SERVICE, stable=2)
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=1, candidate=2)))
+    await node.settle(lambda: node.phase(1) is NodePhase.READY and node.phase(2) is NodePhase.READY)
+    node.engine.lies = True
+    listed = a_rollout(2, phase=RolloutPhase.SETTLING, unload=(1,))
+    node.reconciler.want(a_fleet(releases, route=route, rollout=listed))
+    await node.settle(lambda: bool(_reason(node, 1)))
+
+    assert "still lists it" in _reason(node, 1)
+    assert NodePhase.DRAINING is node.phase(1)
+    tries = node.engine.calls.count(("unload", releases[1].engine_name))
+    await node.idle()
+    assert tries == node.engine.calls.count(("unload", releases[1].engine_name))
+
+    node.engine.lies = False
+    node.now += 60
+    await node.settle(lambda: node.phase(1) is None)
+
+
+def _reason(node: Node, number: int) -> str:
+    said = node.reports[-1].release(SERVICE, number) if node.reports else None
+    return said.reason if said else ""
+
+
 async def test_release_is_not_unloaded_under_a_request(node: Node, tmp_path: Path) -> None:
     """Requests in flight are waited for, up to the drain deadline."""
     releases = make_releases(tmp_path, 2)

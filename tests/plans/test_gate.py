@@ -42,6 +42,13 @@ def test_readiness_of_another_attempt_does_not_count() -> None:
     assert ("a",) == readiness(("a",), {"a": ready("a")}, rollout=asked, number=2).missing
 
 
+def test_readiness_needs_a_gateway_that_acts_on_the_agents_word() -> None:
+    """Ready in the engine is not ready for requests."""
+    untold = msgspec.structs.replace(ready("a"), gateway_ok=False)
+
+    assert ("a",) == readiness(("a",), {"a": untold}, rollout=ROLLOUT, number=2).missing
+
+
 def test_acknowledgement_takes_this_revision_or_a_later_one() -> None:
     """From a gateway that the agent hears."""
     reports = {n: a_report(n, route_revision=r) for n, r in (("a", 6), ("b", 7), ("c", 8))}
