@@ -4,6 +4,7 @@ A newer vctl may add fields; an older one that rewrites the value must hand them
 takes the bytes that it replaces.
 """
 
+import functools
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,9 +38,14 @@ def encode(value: msgspec.Struct, *, over: bytes = b"") -> bytes:
     if isinstance(value, Value):
         document["v"] = value.v  # a reader's own default is its newest schema, not the writer's
     if over:
-        known = {field.encode_name for field in msgspec.structs.fields(value)} | {"v"}
+        known = _fields(type(value))
         document = {k: x for k, x in _object(over).items() if k not in known} | document
     return msgspec.json.encode(document, order="sorted")
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset({field.encode_name for field in msgspec.structs.fields(kind)} | {"v"})
 
 
 def _object(data: bytes) -> dict[str, Any]:
