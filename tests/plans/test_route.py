@@ -3,7 +3,7 @@
 import msgspec
 
 from tests.builders import SERVICE, a_route
-from vctl_plans.route import KEPT_GOOD, Route, returned, settled, shifted
+from vctl_plans.route import KEPT_GOOD, Override, Route, returned, settled, shifted
 from vctl_plans.share import FULL_WEIGHT
 
 
@@ -61,6 +61,14 @@ def test_return_revokes_and_never_forgets() -> None:
         after.instant,
         after.good,
     )
+
+
+def test_return_ends_the_overrides_of_what_it_revokes() -> None:
+    """Groups get what all others do; what other groups have of their own stays."""
+    theirs = (Override(group="b3:one", release=2), Override(group="b3:two", release=3))
+    after = returned(a_route(stable=4, overrides=theirs), 1, revoke=(2,))
+
+    assert (Override(group="b3:two", release=3),) == after.overrides
 
 
 def test_last_good_is_neither_revoked_nor_what_serves() -> None:
