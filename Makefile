@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 # Workers for the tests: one a core.
 WORKERS ?= auto
 
-.PHONY: help demo test check fuzz bench fix generate wheel clean
+.PHONY: help demo test check sim mutants fuzz bench fix generate wheel clean
 
 help:
 	@sed -n 's/^#\(   *make.*\)/\1/p' Makefile
@@ -45,6 +45,16 @@ check: $(VENV)/dev-ok
 	$(BIN)/lint-imports
 	$(BIN)/python -m vctl_cli.manpage --check
 	$(BIN)/python -m vctl_plans.diagram --check
+
+#   make sim     20,000 histories of simulated fleets; SIM='--seed 7 --histories 500' for others
+SIM ?=
+sim: $(VENV)/dev-ok
+	$(BIN)/python -m tests.sim.run $(SIM)
+
+#   make mutants  break the source on purpose, each way once: the simulator or a test must notice
+MUTANTS ?=
+mutants: $(VENV)/dev-ok
+	$(BIN)/python -m tests.sim.mutations $(MUTANTS)
 
 #   make fuzz    coverage-guided fuzzing of what reads weights, for FUZZ_S seconds
 FUZZ_S ?= 60

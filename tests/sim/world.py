@@ -1,25 +1,27 @@
-"""The simulated store: one service's keys, compare-and-set, invariants after every write."""
+"""The simulated world: a fleet, its store, its candidates, what is noted, and what is checked."""
 
+from collections.abc import Callable
 from random import Random
-from typing import TypeVar
-
-import msgspec
+from typing import Any
 
 from tests.builders import SERVICE
-from vctl_plans import invariants
-from vctl_plans.codec import decode, encode
-from vctl_plans.decision import State
-from vctl_plans.invariants import Seen, Written
-from vctl_plans.node import NodeReport
-from vctl_plans.operate import Begin, Continue
+from tests.sim import groundwork
+from tests.sim.client import Client
+from tests.sim.conducting import Candidate
+from tests.sim.engine import Held
+from tests.sim.facts import Wrote
+from tests.sim.kernel import Kernel, Process
+from tests.sim.network import Network
+from tests.sim.node import Node
+from tests.sim.store import Etcd
 from vctl_plans.phase import RolloutPhase
-from vctl_plans.plan import Plan
-from vctl_plans.release import Release
-from vctl_plans.rollout import Entry, Progress, Rollout, elapsed_s
+from vctl_plans.rollout import Rollout, wanted
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Service
+from vctl_plans.store.port import KeyValue
 
-T = TypeVar("T", bound=msgspec.Struct)
+KEYS = groundwork.KEYS
+_CANDIDATES = 2
 
 
 class Broken(AssertionError):  # noqa: N818  it says what is broken
@@ -27,157 +29,188 @@ class Broken(AssertionError):  # noqa: N818  it says what is broken
 
 
 class World:
-    """What etcd holds, and the time that passes."""
+    """One fleet.
 
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.now = 0.0
-        self.revision = 1
-        self.service = Service(name=SERVICE)
-        self.past = [self.service]  # readings that somebody may still act on
-        self.plans: dict[str, Plan] = {}
-        self.rosters: dict[str, tuple[str, ...]] = {}
-        self.reports: dict[str, NodeReport] = {}  # as published; of dead nodes as well
-        self.boots: dict[str, str] = {}  # node -> boot id, of nodes that are present
-        self.history: dict[str, list[Entry]] = {}
-        self.progress: Progress | None = None
-        self.fence = 0
-        self.soaked_s = 0.0  # that the present step has soaked, told by the one clock that is true
-        self.soaking_since = 0.0
-        self.log: list[str] = []
+    Args:
+        seed: Of everything that is drawn here.
+        size: Nodes at the beginning.
+        releases: How many have converged on it before.
+    """
+
+    def __init__(self, seed: str, size: int, *, releases: int) -> None:
+        self.seed = seed
+        self.random = Random(f"{seed}/world")  # noqa: S311  a history is repeated by its seed
+        self.kernel = Kernel()
+        self.etcd = Etcd(self.kernel, KEYS)
+        self.log: list[tuple[float, str]] = []
+        self.facts: list[Any] = []
+        self.is_calm = False
+        self.was_restored = self.is_accepted = False
+        self.bad: set[int] = set()  # releases that fail most of what they are asked
+        self.ever_bad: set[int] = set()
+        self.requests: dict[str, int] = {}
+        self.moves: dict[str, int] = {}  # how often an event met a phase
+        self.on_accept: Callable[[], None] = lambda: None
+        self._backup: tuple[int, dict[str, KeyValue]] | None = None
+        self.service = Service(name=SERVICE)  # as the store has it
+        self.nodes: dict[str, Node] = {}
+        self.candidates = [
+            Candidate(self.kernel, f"c{number}", seed, self.etcd, self.count_move)
+            for number in range(_CANDIDATES)
+        ]
+        self.operators = Network(f"{seed}/operators/net")
+        self.etcd.on_write = lambda *write: self.facts.append(Wrote(*write))
+        self.etcd.load(groundwork.beginning(size, releases))
+        for name in groundwork.node_names(size):
+            self.add_node(name)
+        self.read()
+        self._furnish()
+
+    def add_node(self, name: str) -> Node:
+        """Add a node, not started yet."""
+        node = self.nodes[name] = Node(
+            self.kernel,
+            name,
+            self.seed,
+            etcd=self.etcd,
+            tell=self.facts.append,
+            count=self.count_request,
+            bad=self.bad,
+        )
+        return node
+
+    def _furnish(self) -> None:
+        """Have every node hold what it should."""
+        numbers = wanted(self.service.route, self.service.rollout)
+        for node in self.nodes.values():
+            names = []
+            for number in sorted(numbers):
+                release = self.service.releases[number]
+                adapter = release.adapter
+                assert adapter
+                node.disk.staged.add(adapter.root)
+                held = Held(node.disk.path(adapter.root), is_probed=True)
+                node.engine.adapters[release.engine_name] = held
+                node.engine.proven.add(release.engine_name)
+                names.append(release.engine_name)
+            node.disk.probed = (node.engine.incarnation, tuple(sorted(names)))
+
+    def start(self) -> None:
+        """Start everything."""
+        for node in self.nodes.values():
+            node.start()
+        for candidate in self.candidates:
+            candidate.start()
+
+    def stop(self) -> None:
+        """End every process, so that nothing is left behind."""
+        for node in self.nodes.values():
+            node.end_older()
+            node.stop_agent()
+            node.gateway.process.kill()
+        for candidate in self.candidates:
+            candidate.process.kill()
+
+    # -- a backup ----------------------------------------------------------------------------
+
+    def keep_backup(self) -> None:
+        """Make a backup of the store."""
+        self._backup = self.etcd.backup()
+
+    def restore(self) -> None:
+        """Have another cluster in the store's place, with what the backup holds."""
+        if self._backup and not self.was_restored and not self.is_calm:
+            self.was_restored = True
+            self.note("-- the backup is restored")
+            self.etcd.restore(self._backup)
+
+    def accept_restore(self) -> None:
+        """Start everything anew on the restored store, by an operator's word."""
+        if not self.was_restored or self.is_accepted:
+            return
+        self.is_accepted = True
+        self.note("-- the restored backup is accepted")
+        self.read()
+        self.on_accept()
+        for node in self.present():
+            node.end_older()
+            node.stop_agent()
+            node.gateway.process.kill()
+            node.disk.saved = None
+            node.start()
+        for candidate in self.candidates:
+            candidate.process.kill()
+            candidate.start()
+
+    def heal(self) -> None:
+        """Have everything go on that is stopped, and start what is down."""
+        for node in self.present():
+            node.end_older()
+            if node.agent:
+                node.agent.process.resume()
+            node.gateway.process.resume()
+            node.start()
+        for candidate in self.candidates:
+            candidate.before_commit = lambda: None
+            candidate.process.resume()
+            if not candidate.process.is_alive:
+                candidate.start()
+        self.accept_restore()
+
+    # -- what is so --------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read the service anew."""
+        self.service = self.etcd.topic(KEYS.services).state.fleet(KEYS).services.get(
+            SERVICE
+        ) or Service(name=SERVICE)
 
     @property
     def rollout(self) -> Rollout | None:
-        """The rollout as it stands."""
+        """The rollout as the store has it."""
         return self.service.rollout
 
     @property
     def route(self) -> Route:
-        """The route as it stands."""
+        """The route as the store has it."""
         return self.service.current_route
 
+    @property
+    def phase(self) -> RolloutPhase | None:
+        """The rollout's phase."""
+        return self.service.rollout.phase if self.service.rollout else None
+
+    def present(self) -> list[Node]:
+        """Return the nodes that are there."""
+        return [node for node in self.nodes.values() if not node.is_gone]
+
+    def in_office(self) -> Candidate | None:
+        """Return the candidate that holds the election key, if it lives."""
+        found = self.etcd.cluster.get(KEYS.conductor)
+        for candidate in self.candidates:
+            if found and candidate.is_in_office and candidate.fence == found.create_revision:
+                return candidate
+        return None
+
+    def count_move(self, event: str, phase: RolloutPhase) -> None:
+        """Count that an event met a phase."""
+        move = f"{event} in {phase}"
+        self.moves[move] = self.moves.get(move, 0) + 1
+
+    def count_request(self, outcome: str) -> None:
+        """Count what became of a request."""
+        self.requests[outcome] = self.requests.get(outcome, 0) + 1
+
     def note(self, line: str) -> None:
-        """Keep a line to print on failure."""
-        self.log.append(f"{self.now:7.1f} {line}")
+        """Keep a line of the transcript."""
+        self.log.append((self.kernel.now, line))
 
-    def present(self) -> dict[str, NodeReport]:
-        """Return the reports that count."""
-        return {n: r for n, r in self.reports.items() if self.boots.get(n) == r.boot_id}
+    def transcript(self) -> str:
+        """Return what happened, for people."""
+        return "\n".join(f"{when:8.3f}  {line}" for when, line in self.log)
 
-    def state(self, service: Service) -> State:
-        """Return what a conductor decides on."""
-        assert service.rollout is not None
-        return State(
-            plan=self.plans[service.rollout.plan],
-            rollout=service.rollout,
-            route=service.current_route,
-            route_revision=service.route_revision,
-            roster=self.rosters[service.rollout.roster],
-        )
-
-    def commit(
-        self,
-        read: Service,
-        decision: Begin | Continue,
-        *,
-        fence: int | None = None,
-        seen: Seen | None = None,
-    ) -> bool:
-        """Write a decision if nothing that it rests on has changed; check what must hold."""
-        now = self.service
-        is_as_read = (read.rollout_revision, read.route_revision) == (
-            now.rollout_revision,
-            now.route_revision,
-        )
-        if not is_as_read or (fence is not None and fence != self.fence):
-            self.note(f"conflict: {decision.rollout.sentence}")
-            return False
-        self.note(f"{decision.rollout.id} {decision.rollout.phase}: {decision.rollout.sentence}")
-        self._write(decision, seen)
-        return True
-
-    def _write(self, decision: Begin | Continue, seen: Seen | None) -> None:
-        before = self.service
-        self.revision += 1
-        changes: dict[str, object] = {
-            "rollout": _stored(decision.rollout, Rollout),
-            "rollout_revision": self.revision,
-        }
-        if decision.route:
-            changes |= {
-                "route": _stored(decision.route, Route),
-                "route_revision": self.revision,
-            }
-        if isinstance(decision, Begin):
-            changes |= self._begin(decision)
-        self.service = msgspec.structs.replace(before, **changes)
-        self.past.append(self.service)
-        self._remember(decision.rollout)
-        self._check(before, seen)
-        self._check_soak(before.rollout, self.service.rollout)
-
-    def _begin(self, begin: Begin) -> dict[str, object]:
-        self.plans[begin.plan.digest] = begin.plan
-        self.rosters[begin.roster.digest] = begin.roster.nodes
-        if begin.rollout.id in self.history:
-            raise Broken(f"rollout {begin.rollout.id} began twice")
-        if not begin.release:
-            return {}
-        if begin.release.number in self.service.releases:
-            raise Broken(f"release {begin.release.number} was written twice")
-        return {"releases": self.service.releases | {begin.release.number: begin.release}}
-
-    def _remember(self, rollout: Rollout) -> None:
-        entry = Entry(
-            rollout=rollout.id, seq=rollout.seq, phase=rollout.phase, sentence=rollout.sentence
-        )
-        self.history.setdefault(rollout.id, []).append(entry)
-
-    def _check(self, before: Service, seen: Seen | None) -> None:
-        assert self.rollout is not None
-        wrong = [
-            *invariants.check(_written(before), _written(self.service), seen),
-            *invariants.history(self.history[self.rollout.id], rollout=self.rollout),
-            *invariants.releases(self.service.releases.values()),
-        ]
-        if wrong:
-            raise Broken("; ".join(wrong))
-
-    def _check_soak(self, before: Rollout | None, after: Rollout | None) -> None:
-        """I3: whatever conductors and operators do, no step goes on before its soak is over."""
-        if before and after and before.phase is RolloutPhase.SOAKING and before.id == after.id:
-            self.soaked_s += self.now - self.soaking_since
-            step = self.plans[before.plan].steps[before.step]
-            wanted_s = step.soak_s
-            is_over = after.phase in {RolloutPhase.SHIFTING, RolloutPhase.SETTLING}
-            if is_over and step.manual and not before.promoted:
-                raise Broken(f"I3: nobody promoted step {before.step + 1}")
-            is_over |= after.awaits_promote
-            if is_over and not before.promoted and self.soaked_s < wanted_s - 1e-6:
-                raise Broken(f"I3: step {before.step + 1} soaked {self.soaked_s} of {wanted_s}")
-            known_s = before.soaked_s + elapsed_s(self.progress, before)
-            if after.phase is RolloutPhase.PAUSED and after.soaked_s < known_s - 1e-6:
-                raise Broken(f"I3: a pause kept {after.soaked_s} of {known_s}")
-            if after.phase is RolloutPhase.SOAKING and after.soaked_s < before.soaked_s:
-                raise Broken("I3: a soak was begun anew")
-        if after and after.phase is RolloutPhase.SOAKING:
-            self.soaking_since = self.now
-            if before is None or before.phase is RolloutPhase.SHIFTING:
-                self.soaked_s = 0.0
-
-    def add_release(self, release: Release) -> None:
-        """Write a release that no rollout brings yet."""
-        self.service = msgspec.structs.replace(
-            self.service, releases=self.service.releases | {release.number: release}
-        )
-
-
-def _written(service: Service) -> Written:
-    return Written(
-        rollout=service.rollout, route=service.route, route_revision=service.route_revision
-    )
-
-
-def _stored(value: msgspec.Struct, kind: type[T]) -> T:
-    """Return the value as whoever reads it next gets it."""
-    return decode(encode(value), kind)
+    def client(self, name: str) -> Client:
+        """Return a way to the store for a command, in a process of its own."""
+        process = Process(self.kernel, name)
+        process.start()
+        return Client(self.etcd, process, self.operators)

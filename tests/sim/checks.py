@@ -1,0 +1,100 @@
+"""What must always hold (DESIGN section 9), checked on every fact that an event leaves behind.
+
+`vctl_plans.invariants` judges writes. The rest can be told only of a whole world: what really was
+in an engine, what a gateway had said before, which conductor was in office. None of it uses the
+code that decided. To add a check, write a function and list it in `CHECKS`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from tests.builders import SERVICE
+from tests.sim.check_serving import (
+    acked_for_good,
+    answered_as_chosen,
+    drained_before_taken,
+    drained_before_unloaded,
+    groups_get_theirs,
+    handed_over_to_the_ready,
+    only_verified_bytes,
+    serves_without_the_store,
+)
+from tests.sim.check_writes import writes_hold
+from tests.sim.facts import (
+    Acked,
+    Answered,
+    Fact,
+    HandedOver,
+    Loads,
+    LostContact,
+    Takes,
+    Unloads,
+    Wrote,
+)
+from tests.sim.memory import Memory
+from tests.sim.world import KEYS, Broken, World
+from vctl_plans.rollout import Entry
+from vctl_plans.written import Written
+
+
+class Checks:
+    """Judges facts."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.memory = Memory(world)
+        self.begin()
+
+    def begin(self) -> None:
+        """Take the store as it is for what was so before; as after a backup was accepted."""
+        world, old = self.world, self.memory
+        self.memory = memory = Memory(world)
+        memory.phases, memory.reasons = old.phases, old.reasons
+        service = world.service
+        memory.written = Written(
+            rollout=service.rollout, route=service.route, route_revision=service.route_revision
+        )
+        rollout = service.rollout
+        for number in rollout.unload if rollout else ():
+            memory.listed_at[number] = [(world.kernel.now, rollout.drain_s if rollout else 0.0)]
+        if service.route:
+            route = service.route
+            memory.revoked_at = dict.fromkeys(route.revoked, service.route_revision)
+            ranks = {n: rank for rank, n in enumerate(route.good)} | {route.stable: 100}
+            memory.ranks[service.route_revision] = (0, ranks | {route.candidate: 101})
+        for key, entry in world.etcd.cluster._entries.items():
+            if key.startswith(KEYS.history(SERVICE)) and not key.endswith("/end"):
+                read = msgspec.json.decode(entry.value, type=Entry)
+                memory.history.setdefault(read.rollout, []).append(read)
+
+    def judge(self) -> None:
+        """Judge what one event left.
+
+        Raises:
+            Broken: Something does not hold.
+        """
+        facts = self.world.facts
+        if not facts:
+            return
+        for fact in facts:
+            for check in CHECKS[type(fact)]:
+                for wrong in check(self.memory, fact):
+                    raise Broken(wrong)
+        facts.clear()
+
+
+Check = Callable[[Memory, Any], Iterator[str]]
+
+CHECKS: dict[type[Fact], list[Check]] = {
+    Wrote: [writes_hold],
+    HandedOver: [handed_over_to_the_ready, groups_get_theirs],
+    Answered: [answered_as_chosen],
+    Acked: [acked_for_good],
+    LostContact: [serves_without_the_store],
+    Loads: [only_verified_bytes],
+    Unloads: [drained_before_unloaded],
+    Takes: [drained_before_taken],
+}
+"""What is asked of each kind of fact."""
