@@ -8,7 +8,9 @@ import secrets
 
 import pytest
 
-HISTORIES = 2000
+HISTORIES = 400
+"""Of a run of the tests; CI adds `make sim` with more."""
+
 _VARIABLE = "VCTL_SIM_SEED"
 
 
