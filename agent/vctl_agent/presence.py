@@ -122,7 +122,6 @@ class Presence:
                 self._changed.set()
                 await asyncio.sleep(_RETRY_S)
 
-
     def _reported(self, report: NodeReport) -> Txn:
         """Return the transaction that writes a report, if the node's record is ours as it is made.
 

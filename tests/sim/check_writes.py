@@ -18,6 +18,7 @@ from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Cause, Progress, Rollout, Roster, elapsed_s
+from vctl_plans.route import has_same_traffic
 from vctl_plans.written import Seen
 
 
@@ -204,7 +205,8 @@ def _remember(memory: Memory, writing: Writing, fact: Wrote) -> None:
             times.append((world.kernel.now, rollout.drain_s))
     if route is None or route == before:
         return
-    if before and before.hold and not route.hold and not rollout.back_to:
+    is_forward = before and before.hold and not route.hold and not rollout.back_to
+    if before and is_forward and not has_same_traffic(before, route):
         memory.strict.add(writing.after.route_revision)
     for number in writing.new_serving | set(route.instant):
         if number not in memory.holders or number in writing.new_serving:

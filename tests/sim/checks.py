@@ -59,6 +59,8 @@ class Checks:
         rollout = service.rollout
         for number in rollout.unload if rollout else ():
             memory.listed_at[number] = [(world.kernel.now, rollout.drain_s if rollout else 0.0)]
+        memory.soaked_s = rollout.soaked_s if rollout else 0.0
+        memory.soaking_since = world.kernel.now
         if service.route:
             route = service.route
             memory.revoked_at = dict.fromkeys(route.revoked, service.route_revision)
