@@ -40,7 +40,9 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         if now is None or was == now:
             return frozenset()
         overrides = set(now.overrides) - set(was.overrides if was else ())
-        return self.new_serving | {override.release for override in overrides}
+        own = {override.release for override in overrides}
+        # What groups had of their own may come to all others, too.
+        return self.new_serving | own | (now.default - (was.default if was else frozenset()))
 
     @property
     def is_retained(self) -> bool:
