@@ -1,4 +1,7 @@
-"""Plans as people give them: a YAML file, or flags that say the same."""
+"""Plans as people give them: a YAML file, or flags that say the same.
+
+A field that stands twice is refused: YAML would silently take the last.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +10,40 @@ from typing import Any
 import yaml
 
 from vctl_plans.errors import PlanError
+
+WHAT_A_PLAN_IS = "a plan is YAML with service, strategy and release; see docs/rollouts.md"
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML as `yaml.safe_load` does, and refuses a field that stands twice."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """Return the next mapping."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key.value} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return node
+
+
+def read_file(plan: str) -> dict[str, Any]:
+    """Return the content of the plan file at *plan*, its sources made absolute.
+
+    Raises:
+        PlanError: It cannot be read, or is no plan.
+    """
+    path = Path(plan)
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as cause:
+        raise PlanError(f"{plan} is not a plan: it is not text", hint=WHAT_A_PLAN_IS) from cause
+    except OSError as cause:
+        raise PlanError(f"{plan} cannot be read: {cause.strerror or cause}") from cause
+    return read_text(text, base=path.parent, where=plan)
 
 
 def read_text(text: str, *, base: Path, where: str) -> dict[str, Any]:
@@ -21,18 +58,26 @@ def read_text(text: str, *, base: Path, where: str) -> dict[str, Any]:
         PlanError: Not YAML, or not one mapping.
     """
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _Loader)  # noqa: S506  a safe loader
     except yaml.YAMLError as cause:
-        raise PlanError(f"{where} is not YAML: {_place(cause)}") from cause
+        raise _unreadable(cause, where) from cause
     if not isinstance(content, dict):
-        raise PlanError(f"{where} is not a plan", hint="a plan is a mapping of fields")
+        is_empty = content is None
+        what = f"{where} is empty" if is_empty else f"{where} is not a plan"
+        raise PlanError(what, hint=WHAT_A_PLAN_IS)
     return with_absolute_sources(content, base)
 
 
-def _place(cause: yaml.YAMLError) -> str:
+def _unreadable(cause: yaml.YAMLError, where: str) -> PlanError:
+    if isinstance(cause, yaml.reader.ReaderError):
+        return PlanError(f"{where} is not a plan: it is not text", hint=WHAT_A_PLAN_IS)
     mark = getattr(cause, "problem_mark", None)
     problem = getattr(cause, "problem", None) or str(cause)
-    return f"line {mark.line + 1}: {problem}" if mark else problem
+    place = f"line {mark.line + 1}: " if mark else ""
+    if problem == "but found another document":
+        hint = "keep each in a file of its own, and start them one after the other"
+        return PlanError(f"{where} is more than one plan: {place}another one begins", hint=hint)
+    return PlanError(f"{where} is not YAML: {place}{problem}")
 
 
 def with_absolute_sources(content: Mapping[str, Any], base: Path) -> dict[str, Any]:

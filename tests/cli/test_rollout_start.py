@@ -292,6 +292,11 @@ def test_printed_plan_is_what_the_flags_mean(adapter: Path, tmp_path: Path):
     [
         ("a: [", "is not YAML: line 1"),
         ("- a", "is not a plan"),
+        ("", "plan.yaml is empty"),
+        ("a\0b", "plan.yaml is not a plan: it is not text"),
+        ("{service: support}\n---\n{service: other}", "is more than one plan: line 2"),
+        ("strategy: rollback\nto: 1\nto: 2", "is not YAML: line 3: to stands twice"),
+        ("release: {adapter: {root: a, root: b}}", "is not YAML: line 1: root stands twice"),
         ("service: support", "strategy: missing; one of weighted"),
         ("{service: support, strategy: full-switch, release: 1, sok: 5m}", "sok: unknown field"),
     ],
@@ -300,6 +305,14 @@ def test_plan_file_with_a_mistake_names_it(tmp_path: Path, text: str, told: str)
     plan = tmp_path / "plan.yaml"
     plan.write_text(text)
     refused(a_fleet()("rollout", "start", str(plan)), 2, told)
+
+
+def test_plan_that_is_no_text_or_no_file_is_told_without_numbers_of_errors(tmp_path: Path):
+    binary = tmp_path / "plan.yaml"
+    binary.write_bytes(b"\x80\xff")
+    refused(a_fleet()("rollout", "start", str(binary)), 2, "plan.yaml is not a plan: it is not text")
+    said = a_fleet()("rollout", "start", str(tmp_path))
+    assert (said.code, said.err) == (2, f"vctl: {tmp_path} cannot be read: Is a directory\n")
 
 
 def test_plan_file_and_flags_that_say_what_to_do_are_refused(tmp_path: Path):

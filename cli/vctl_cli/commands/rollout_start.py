@@ -16,7 +16,7 @@ from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
 from vctl_cli.options import NewService, NoWatch, Reason, Root, Service
-from vctl_cli.planfile import read_text, to_yaml
+from vctl_cli.planfile import read_file, read_text, to_yaml
 from vctl_cli.reading import Reading, read_known_service, read_service
 from vctl_cli.session import Session, session_of
 from vctl_cli.watching import finish
@@ -187,12 +187,7 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
 def _from_file(plan: str, session: Session) -> dict[str, Any]:
     if plan == STDIN:
         return read_text(session.world.stdin.read(), base=Path.cwd(), where="stdin")
-    path = Path(plan)
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as cause:
-        raise PlanError(f"{plan} cannot be read: {cause}") from cause
-    return read_text(text, base=path.parent, where=plan)
+    return read_file(plan)
 
 
 def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
