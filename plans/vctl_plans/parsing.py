@@ -31,6 +31,7 @@ from vctl_plans.names import check_name, check_root, suggestion
 from vctl_plans.phase import Component
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.units import DURATION_PATTERN, QUOTA_PATTERN
+from vctl_plans.wording import plain
 
 
 def parse(content: object) -> AnyDocument:
@@ -84,6 +85,11 @@ def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
     if unknown:
         field = unknown.group(1)
         path = f"{path}.{field}".lstrip(".")
+        others = _strategies_with(path)
+        if others:
+            return PlanError(
+                f"belongs to a {others} plan, and this one is {content['strategy']}", path=path
+            )
         return PlanError("unknown field", path=path, hint=suggestion(field, _fields(content, path)))
     missing = re.search(r"missing required field `([^`]+)`", said)
     if missing:
@@ -94,8 +100,29 @@ def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
         hint = suggestion(str(asked), tags)
         return PlanError(f"{asked!r} is none of {', '.join(tags)}", path=path, hint=hint)
     by_pattern = (words for pattern, words in _PATTERNS.items() if pattern in said)
-    words = next(by_pattern, "") or _ALLOWED.get(path) or said[:1].lower() + said[1:]
-    return PlanError(words, path=path)
+    words = next(by_pattern, "") or _ALLOWED.get(path, "")
+    value = _value(content, path)
+    if words and isinstance(value, str):
+        return PlanError(f"{value!r} {words}", path=path)
+    words, hint = (words, "") if words else plain(said)
+    return PlanError(words, path=path, hint=hint)
+
+
+def _strategies_with(field: str) -> str:
+    """Return the strategies whose plans have this field; none: no plan has it."""
+    return " or ".join(str(k.__struct_config__.tag) for k in KINDS if field in k.__struct_fields__)
+
+
+def _value(content: object, path: str) -> object:
+    """Return what stands at *path*; None where that cannot be told."""
+    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        if key and isinstance(content, Mapping):
+            content = content.get(key)
+        elif index and isinstance(content, list | tuple) and int(index) < len(content):
+            content = content[int(index)]
+        else:
+            return None
+    return content
 
 
 def _fields(content: Mapping[str, Any], path: str) -> list[str]:
