@@ -1,8 +1,9 @@
 """One command's run: its surroundings, the options that all commands share, and what follows."""
 
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -115,8 +116,15 @@ def session_of(ctx: typer.Context) -> Session:
 
 
 def _user(env: Mapping[str, str]) -> str:
-    """Return the person's name on this host: also behind sudo."""
-    return env.get("SUDO_USER") or env.get("LOGNAME") or env.get("USER") or ""
+    """Return the person's name on this host: also behind sudo, and where no login set it."""
+    named = env.get("SUDO_USER") or env.get("LOGNAME") or env.get("USER")
+    if named:
+        return named
+    import pwd  # noqa: PLC0415  seldom asked
+
+    with suppress(KeyError):  # a container's user may have no name
+        return pwd.getpwuid(os.getuid()).pw_name
+    return ""
 
 
 def _ci_url(env: Mapping[str, str]) -> str:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import pwd
 
 import yaml
 
@@ -153,6 +155,14 @@ def test_history_tells_who_and_why():
     assert "traffic returns to release 1; release 2 is revoked" in said.out
     assert "INC-1" in said.out
     assert "ann@" in said.out
+
+
+def test_who_asks_is_known_where_no_login_named_them():
+    vctl = a_fleet(releases=2, route=a_route(stable=2, good=(1, 2), instant=(1,)))
+    vctl.env = {"USER": ""}
+    vctl("rollback", "--now", "--no-watch")
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert me == vctl.service().rollout.by.user  # type: ignore[union-attr]
 
 
 def test_releases_are_listed_with_what_they_are_now():
