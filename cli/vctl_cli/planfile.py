@@ -17,7 +17,7 @@ WHAT_A_PLAN_IS = "a plan is YAML with service, strategy and release; see docs/ro
 class _Loader(yaml.SafeLoader):
     """Reads YAML as `yaml.safe_load` does, and refuses a field that stands twice."""
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Return the next mapping."""
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
