@@ -9,7 +9,7 @@ from tests.cli.support import KEYS, Vctl, a_fleet
 from vctl_plans.groups import Group, Groups
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Cause
-from vctl_plans.route import Override
+from vctl_plans.route import Consistency, Override
 from vctl_plans.share import share
 
 BETA = Groups(groups=(Group(name="beta", tenant="acme"), Group(name="staff", users=("ann", "bo"))))
@@ -32,6 +32,11 @@ def test_show_tells_traffic_and_overrides():
     assert "25 % on release 3, groups on 2\n" in said.out
     assert f"override  release 2 for beta, staff ({BETA.digest[:15]})\n" in said.out
     assert "revoked   4" in said.out
+
+
+def test_show_names_no_revoked_release_as_good():
+    said = a_fleet(releases=3, route=a_route(good=(2, 3, 1), revoked=(2,)))("route", "show")
+    assert "good      3, 1\nrevoked   2\n" in said.out
 
 
 def test_show_of_a_route_without_any_says_so():
@@ -68,6 +73,23 @@ def test_explain_tells_where_the_key_falls():
     shown = json.loads(said.out)
     assert (1, "stable") == (shown["release"], shown["why"])
     assert share(SERVICE, f"session:s{stays}") == shown["share"]
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments"),
+    [
+        ({}, ()),
+        ({"consistency": Consistency.EVENTUAL}, ("--session", "s1")),
+    ],
+    ids=["nothing to tell requests by", "eventual"],
+)
+def test_explain_claims_nothing_of_requests_that_are_split_one_by_one(
+    more: dict[str, object], arguments: tuple[str, ...]
+):
+    vctl = overridden(candidate=3, weight=25.0, **more)
+    said = vctl("route", "explain", *arguments)
+    told = "release 3 for 25 % of such requests, release 1 for the others: each is split by itself"
+    assert (0, f"{told}\n") == (said.code, said.out)
 
 
 def test_explain_of_what_is_refused_is_1():

@@ -14,8 +14,12 @@ from vctl_cli.render.document import show
 from vctl_cli.routes import Known, read_route
 from vctl_cli.session import session_of
 from vctl_plans.errors import PlanError
+from vctl_plans.route import Consistency, Route
 from vctl_plans.routing import SESSION_HEADER, Asked, Refusal, Why, choose, session_key
-from vctl_plans.share import share
+from vctl_plans.share import FULL_WEIGHT, share
+
+ANY = "any"
+"""The id of a request of which none was given."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,15 +52,15 @@ def explain(
     """Say which release a request would get, and why.
 
     What is not given is what the request does not have. A request without session, conversation
-    or user is hashed by its own id, so that the same request again may get another release.
+    or user is split by itself, so that the same request again may get another release.
     """
     session = session_of(ctx)
     headers = _headers(header or [])
     headers |= {SESSION_HEADER: session_id} if session_id else {}
     asked = Asked(
-        session_key(headers, {"user": user} if user else {}, "any"),
+        session_key(headers, {"user": user} if user else {}, ANY),
         release=release or 0,
-        request="any",
+        request=ANY,
         user=user,
         tenant=tenant,
         headers=headers,
@@ -74,6 +78,26 @@ def _headers(given: list[str]) -> dict[str, str]:
     return {name.lower(): value for name, _, value in pairs}
 
 
+def _is_alone(route: Route, asked: Asked) -> bool:
+    """Whether each such request is split by itself, by an id that only it has."""
+    return route.consistency is Consistency.EVENTUAL or asked.key == session_key({}, {}, ANY)
+
+
+def _split(known: Known, asked: Asked) -> Explanation:
+    """Return what such requests get: of one alone nothing is known beforehand."""
+    route = known.service.current_route
+    likelier = route.candidate if route.weight > FULL_WEIGHT / 2 else route.stable
+    return Explanation(
+        service=route.service,
+        release=likelier or route.candidate,
+        why="split",
+        sentence=f"release {route.candidate} for {route.weight:g} % of such requests, release"
+        f" {route.stable or 'none'} for the others: each is split by itself",
+        key=asked.key,
+        share=share(route.salt, asked.key),
+    )
+
+
 def explanation(known: Known, asked: Asked) -> Explanation:
     """Return which release a request gets, and why."""
     route, name = known.service.current_route, known.service.name
@@ -84,6 +108,8 @@ def explanation(known: Known, asked: Asked) -> Explanation:
         return Explanation(
             service=name, release=0, why="refused", sentence=said, key=asked.key, share=place
         )
+    if choice.why in {Why.CANDIDATE, Why.STABLE} and route.candidate and _is_alone(route, asked):
+        return _split(known, asked)
     falls = f"its key {asked.key!r} falls at {place:.2f} %"
     why = {
         Why.NAMED: "it names that release itself",

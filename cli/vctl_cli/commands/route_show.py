@@ -27,7 +27,7 @@ def _text(view: RouteView) -> str:
         *(f"override  release {o.release} for {_names(o)}" for o in view.overrides),
         *([f"hold      {route.hold.stage}"] if route.hold else []),
         f"instant   {_numbers(route.instant)}",
-        f"good      {_numbers(route.good)}",
+        f"good      {_numbers(tuple(n for n in route.good if n not in route.revoked))}",
         f"revoked   {_numbers(route.revoked)}",
     ]
     return "\n".join(lines)
