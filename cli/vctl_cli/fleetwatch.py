@@ -52,7 +52,7 @@ def _form(keys: Keys, service: str, *, is_summary: bool) -> Form:
         return Form("summary", prefixes, summed, summary_text, summary_lines)
 
     def whole(parts: Sequence[Sequence[KeyValue]]) -> StatusView:
-        return status_view(fleet_of(keys, parts), fleet=keys.fleet, service=service)
+        return status_view(keys, fleet_of(keys, parts), service=service)
 
     return Form("status", fleet_prefixes(keys), whole, status_text, status_lines)
 

@@ -4,7 +4,7 @@ The whole fleet is read over etcd's JSON gateway, which starts fast; where a clu
 that be, over gRPC. What is read for a decision comes from the store that will write it.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -79,10 +79,15 @@ async def unknown_service(store: Store, keys: Keys, name: str, *, can_make: bool
     """Return the refusal of a service that does not exist."""
     entries = (await store.list(keys.services)).entries
     known = {entry.key.removeprefix(keys.services).partition("/")[0] for entry in entries}
-    hint = suggestion(name, known)
     more = "to make it, add --new-service" if can_make else ""
+    return _no_service(keys.fleet, name, known, more)
+
+
+def _no_service(fleet: str, name: str, known: Collection[str], more: str = "") -> PlanError:
+    """Return the refusal of a service; a fleet without any may be another than was meant."""
+    hint = suggestion(name, known) if known else "it has none at all: is it the right --fleet?"
     return PlanError(
-        f"fleet {keys.fleet} has no service {name!r}",
+        f"fleet {fleet} has no service {name!r}",
         path="service",
         hint="\n  ".join(part for part in (hint, more) if part),
     )
@@ -138,16 +143,15 @@ def _progress(found: KeyValue | None) -> Progress | None:
     return decode(found.value, Progress, key=found.key) if found else None
 
 
-def service_of(fleet: Fleet, name: str) -> Service:
-    """Return one service of the fleet.
+def service_of(keys: Keys, fleet: Fleet, name: str) -> Service:
+    """Return one service of the fleet that *keys* is for.
 
     Raises:
         PlanError: It does not exist.
     """
     if name in fleet.services:
         return fleet.services[name]
-    hint = suggestion(name, fleet.services)
-    raise PlanError(f"there is no service {name!r}", path="service", hint=hint)
+    raise _no_service(keys.fleet, name, fleet.services)
 
 
 async def read_fleet_from(store: Store, keys: Keys) -> Fleet:

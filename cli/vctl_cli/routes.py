@@ -49,7 +49,8 @@ def read_route(session: Session, name: str) -> Known:
     """
     from vctl_plans.store.gateway import GatewayUnsuitable  # noqa: PLC0415  not all commands do
 
-    keys, service = session.target.keys, service_of(read_fleet(session), name)
+    keys = session.target.keys
+    service = service_of(keys, read_fleet(session), name)
     digests = [override.group for override in service.current_route.overrides]
     if not digests:
         return Known(service, {})

@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import pwd
+import socket
 
+import pytest
 import yaml
 
 from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route
@@ -155,6 +157,42 @@ def test_history_tells_who_and_why():
     assert "traffic returns to release 1; release 2 is revoked" in said.out
     assert "INC-1" in said.out
     assert "ann@" in said.out
+
+
+def test_history_names_who_asked_once_and_who_steered_where_they_did():
+    vctl = a_fleet(releases=2)
+    vctl("rollout", "start", "--release", "2", "--no-watch", "--reason", "INC-1")
+    vctl.env = {"USER": "bo"}
+    vctl("rollout", "pause", "--reason", "lunch")
+    vctl.env = {}
+    vctl("rollout", "resume", "--no-watch")
+    head, *decisions = vctl("rollout", "history").out.splitlines()
+    host = socket.gethostname()
+    assert head.endswith(f", by ann@{host}: INC-1")
+    assert decisions == [
+        "  preparing    release 2 is prepared on 3 nodes",
+        f"  paused       paused by an operator while preparing  [by bo@{host}: lunch]",
+        f"  preparing    resumed: preparing  [by ann@{host}: lunch]",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("status",), ("rollout", "status"), ("rollout", "history"), ("route", "show"),
+     ("release", "list"), ("rollback", "--now")],
+)  # fmt: skip
+def test_unknown_service_is_refused_alike_with_what_to_try(arguments: tuple[str, ...]):
+    said = a_fleet()(*arguments, "-s", "suport")
+    assert (2, "") == (said.code, said.out)
+    assert said.err.splitlines() == [
+        "vctl: service: fleet test has no service 'suport'",
+        "  did you mean 'support'?",
+    ]
+    nothing = Vctl()(*arguments, "-s", "support")
+    assert nothing.err.splitlines() == [
+        "vctl: service: fleet test has no service 'support'",
+        "  it has none at all: is it the right --fleet?",
+    ]
 
 
 def test_who_asks_is_known_where_no_login_named_them():

@@ -37,7 +37,8 @@ class ReleaseList(msgspec.Struct, frozen=True, kw_only=True):
 def list_releases(ctx: typer.Context, *, service: Service = "") -> ExitCode:
     """List a service's releases."""
     session = session_of(ctx)
-    view = releases_view(service_of(read_fleet(session), session.service(service)))
+    known, name = read_fleet(session), session.service(service)
+    view = releases_view(service_of(session.target.keys, known, name))
     show(session, view, kind="releases", table=lambda: _text(view))
     return ExitCode.DONE
 

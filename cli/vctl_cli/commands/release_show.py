@@ -32,7 +32,8 @@ def show(
 ) -> ExitCode:
     """Show one release in full."""
     session = session_of(ctx)
-    view = release_view(service_of(read_fleet(session), session.service(service)), number)
+    known, name = read_fleet(session), session.service(service)
+    view = release_view(service_of(session.target.keys, known, name), number)
     show_document(session, view, kind="release", table=lambda: _text(view))
     return ExitCode.DONE
 

@@ -24,7 +24,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 def history(ctx: typer.Context, *, service: Service = "") -> ExitCode:
     """Show the decisions of rollouts.
 
-    Of each rollout of the service, in order, with who asked for it and why.
+    Of each rollout of the service, in order, with who asked for it and why; where another person
+    steered it, with who that was.
     """
     session = session_of(ctx)
     name = session.service(service)
@@ -59,12 +60,21 @@ def _entry(entry: KeyValue) -> Entry:
 
 def _text(view: History) -> str:
     lines: list[str] = []
-    rollout = ""
+    rollout = said = ""
     for entry in view.decisions:
+        asked, note = _asked(entry), ""
         if entry.rollout != rollout:
-            lines += [""] * bool(lines) + [f"rollout {entry.rollout}"]
-            rollout = entry.rollout
-        by = "@".join(part for part in (entry.by.user, entry.by.host) if part)
-        asked = f"  [{', '.join(part for part in (by, entry.reason) if part)}]"
-        lines.append(f"  {entry.phase:<12} {entry.sentence}{asked if entry.reason else ''}")
+            head = f"rollout {entry.rollout}{', ' * bool(asked)}{asked}"
+            lines += [""] * bool(lines) + [head]
+        elif asked != said:
+            note = f"  [{asked}]"
+        rollout, said = entry.rollout, asked
+        lines.append(f"  {entry.phase:<12} {entry.sentence}{note}")
     return "\n".join(lines) or f"service {view.service} had no rollout yet"
+
+
+def _asked(entry: Entry) -> str:
+    """Return who asked last, and why."""
+    by = "@".join(part for part in (entry.by.user, entry.by.host) if part)
+    who = f"by {by}" if by else ""
+    return ": ".join(part for part in (who, entry.reason) if part)

@@ -10,6 +10,7 @@ from vctl_cli.reading import read_fleet, read_progress, service_of
 from vctl_cli.render.document import show
 from vctl_cli.session import session_of
 from vctl_plans.errors import TransitionError
+from vctl_plans.keys import Keys
 from vctl_plans.rollout import Progress, Rollout, elapsed_s, judged
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Fleet
@@ -33,21 +34,25 @@ def status(ctx: typer.Context, *, service: Service = "") -> ExitCode:
     """
     session = session_of(ctx)
     name = session.service(service)
-    view = rollout_view(read_fleet(session), name, read_progress(session, name))
+    view = rollout_view(
+        session.target.keys, read_fleet(session), name, read_progress(session, name)
+    )
     show(session, view, kind="rollout", table=lambda: _text(view))
     if not has_ended(view.rollout):
         return ExitCode.DONE
     return exit_code(view.rollout, asked_back=view.rollout.strategy == "rollback")
 
 
-def rollout_view(fleet: Fleet, service: str, progress: Progress | None = None) -> RolloutView:
+def rollout_view(
+    keys: Keys, fleet: Fleet, service: str, progress: Progress | None = None
+) -> RolloutView:
     """Return the view of the service's rollout, running or last.
 
     Raises:
         PlanError: The service does not exist.
         TransitionError: It never had a rollout.
     """
-    known = service_of(fleet, service)
+    known = service_of(keys, fleet, service)
     rollout = known.rollout
     if rollout is None:
         raise TransitionError(

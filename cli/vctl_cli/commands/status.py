@@ -11,6 +11,7 @@ from vctl_cli.render.summary import summary_text
 from vctl_cli.render.table import status_text
 from vctl_cli.session import Session, session_of
 from vctl_cli.summing import look, look_at, summary_view
+from vctl_plans.keys import Keys
 from vctl_plans.snapshot import Fleet
 from vctl_plans.status import StatusView
 from vctl_plans.status import status as fleet_status
@@ -59,17 +60,17 @@ def show_once(session: Session, service: str, *, wants_summary: bool) -> None:
         summed = summary_view(keys, seen.services, seen.summary, service=service)
         show(session, summed, kind="summary", table=lambda: summary_text(summed))
         return
-    view = status_view(seen.fleet, fleet=keys.fleet, service=service)
+    view = status_view(keys, seen.fleet, service=service)
     show(session, view, kind="status", table=lambda: status_text(view))
 
 
-def status_view(known: Fleet, *, fleet: str, service: str = "") -> StatusView:
+def status_view(keys: Keys, known: Fleet, *, service: str = "") -> StatusView:
     """Return the view of the fleet, or of one service on it.
 
     Raises:
         PlanError: The service does not exist.
     """
     if service:
-        only = {service: service_of(known, service)}
+        only = {service: service_of(keys, known, service)}
         known = Fleet(services=only, records=known.records, reports=known.reports)
-    return fleet_status(known, name=fleet)
+    return fleet_status(known, name=keys.fleet)
