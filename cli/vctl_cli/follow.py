@@ -36,6 +36,7 @@ class Follow(msgspec.Struct, frozen=True):
 
     service: str
     rollout: str
+    since: int = 0  # the first decision that is news; those before it were made earlier
 
 
 async def scenes(store: Store, keys: Keys, follow: Follow) -> AsyncGenerator[Scene]:

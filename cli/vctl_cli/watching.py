@@ -38,7 +38,7 @@ async def watch(
     last: Scene | None = None
     try:
         async with asyncio.timeout(session.target.timeout_s):
-            with _view(session) as view:
+            with _view(session, follow.since) as view:
                 async with aclosing(scenes(store, session.target.keys, follow)) as stream:
                     async for last in stream:
                         view.show(last)
@@ -58,12 +58,13 @@ def _is_drawn(session: Session) -> bool:
     return is_table and session.screen.is_terminal and not session.shared.quiet
 
 
-def _view(session: Session) -> View:
+def _view(session: Session, since: int) -> View:
     if _is_drawn(session):
         from vctl_cli.render.live import LiveView  # noqa: PLC0415  rich's live view costs time
 
         return LiveView(session.screen)
-    return Lines(session.screen, session.world.now, is_json=session.output is Output.JSON)
+    is_json = session.output is Output.JSON
+    return Lines(session.screen, session.world.now, is_json=is_json, since=since)
 
 
 def _ended(session: Session, rollout: Rollout, asked_back: bool | None) -> ExitCode:  # noqa: FBT001
@@ -100,6 +101,12 @@ def _interrupted(session: Session, follow: Follow, last: Scene | None) -> ExitCo
     return ExitCode.INTERRUPTED
 
 
+def _news(decision: Begin | Continue | Attach | AlreadyDone) -> int:
+    """Return the first decision that a command has to do with."""
+    is_own = isinstance(decision, Begin | Continue)
+    return decision.rollout.seq if is_own else decision.rollout.seq + 1
+
+
 async def finish(
     session: Session,
     store: Store,
@@ -119,14 +126,14 @@ async def finish(
     """
     rollout, say = decision.rollout, session.screen.say
     match decision:
-        case AlreadyDone():
+        case AlreadyDone() | Attach() if rollout.phase.is_terminal:
             say(f"nothing to do: rollout {rollout.id} already {rollout.sentence}")
         case Attach():
             say(f"rollout {rollout.id} already does this ({rollout.phase})")
         case Begin() | Continue() if not (is_watched and _is_drawn(session)):
             say(f"rollout {rollout.id} of {rollout.service}: {rollout.sentence}")
     if is_watched:
-        follow = Follow(rollout.service, rollout.id)
+        follow = Follow(rollout.service, rollout.id, _news(decision))
         return await watch(session, store, follow, asked_back=asked_back)
     show(session, rollout, kind="rollout", table=rollout.id)
     return ExitCode.DONE

@@ -50,6 +50,12 @@ def test_every_decision_is_told_once_and_in_order():
     assert told == ["12:00:00  shifting: two", "12:00:00  shifting: three"]
 
 
+def test_decision_from_before_is_told_without_a_time_that_would_be_wrong():
+    changes = Changes(since=1)
+    told = lines(changes, a_scene(phase=P.SHIFTING, sentences=("one", "two")))
+    assert told[:2] == ["earlier   shifting: one", "12:00:00  shifting: two"]
+
+
 def test_nodes_that_change_alike_share_a_line():
     changes = Changes()
     reports = [a_report(node, r1=N.READY, r2=N.ABSENT) for node in NODES]

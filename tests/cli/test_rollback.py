@@ -50,6 +50,16 @@ def test_now_pressed_twice_follows_the_first():
     assert vctl.service().current_route.revoked == (2,)
 
 
+def test_now_pressed_after_the_end_says_that_nothing_is_left_to_do():
+    vctl = serving_2()
+    vctl.conduct = conductor(ROLLED_BACK)
+    first = vctl("rollback", "--now")
+    again = vctl("rollback", "--now")
+    assert (0, 0) == (first.code, again.code)
+    assert "nothing to do: rollout" in again.err
+    assert [line[:8] for line in again.out.splitlines() if "roll" in line] == ["earlier "] * 2
+
+
 def test_now_ends_a_rollout_that_runs():
     vctl = a_fleet(releases=2, route=a_route(candidate=2, weight=100.0), rollout=running())
     vctl.conduct = conductor(ROLLED_BACK)

@@ -119,8 +119,8 @@ def test_rollout_watch_tells_all_decisions_and_ends_at_paused():
     said = followed(a_fleet(releases=2, rollout=a_rollout()))("rollout", "watch")
     assert said.code == 4
     assert said.out.splitlines()[-2:] == [
-        "12:00:00  shifting: release 2 is ready: traffic moves to it",
-        "12:00:00  paused: these nodes do not report the route: c",
+        "earlier   shifting: release 2 is ready: traffic moves to it",
+        "earlier   paused: these nodes do not report the route: c",
     ]
 
 

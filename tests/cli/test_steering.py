@@ -147,7 +147,7 @@ def test_manual_step_ends_the_tail_with_4_and_says_promote():
         Entry(rollout="r2", seq=0, phase=P.PAUSED, sentence=waits),
     )
     said = vctl("rollout", "watch")
-    assert f"12:00:00  paused: {waits}" in said.out.splitlines()
+    assert f"earlier   paused: {waits}" in said.out.splitlines()
     assert 4 == said.code
     assert "vctl rollout promote -s support" in said.err
     assert "vctl rollout resume" not in said.err

@@ -106,7 +106,11 @@ def start(
     strategy: Strategy = "",
     steps: Steps = "",
     soak: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait at each step, as in 5m.")
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="How long to wait at each step, as in 5m. [default: 5m; of a full-switch none]",
+        ),
     ] = "",
     group: GroupName = "",
     user: Users = None,

@@ -40,4 +40,4 @@ async def present_rollout(store: Store, keys: Keys, service: str) -> Follow:
         raise TransitionError(
             f"service {service} never had a rollout", hint="allowed now: vctl rollout start"
         )
-    return Follow(service, rollout.id)
+    return Follow(service, rollout.id, since=rollout.seq + 1)

@@ -14,6 +14,9 @@ from vctl_cli.follow import Scene
 from vctl_plans.rollout import listed
 from vctl_plans.status import HANDING_OVER, NO_ENGINE, STARTING, NodeStatus
 
+EARLIER = "earlier "
+"""Stands where the time would, as wide."""
+
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the tail."""
@@ -25,12 +28,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     release: int = 0
     nodes: tuple[str, ...] = ()
     text: str = ""  # a decision's sentence, a node's reason
+    is_earlier: bool = False  # a decision from before whoever follows came
 
 
 class Changes:
     """Compares each scene with all that was told before."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: int = 0) -> None:
+        """*since* is the first decision that is news."""
+        self._since = since
         self._seq = -1
         self._is_live = True
         self._nodes: dict[str, Said] = {}
@@ -57,7 +63,16 @@ class Changes:
     def _decisions(self, scene: Scene) -> list[Change]:
         new = [entry for entry in scene.entries if entry.seq > self._seq]
         self._seq = max((entry.seq for entry in new), default=self._seq)
-        return [_change(scene, kind="decision", phase=e.phase.value, text=e.sentence) for e in new]
+        return [
+            _change(
+                scene,
+                kind="decision",
+                phase=e.phase.value,
+                text=e.sentence,
+                is_earlier=e.seq < self._since,
+            )
+            for e in new
+        ]
 
     def _of_nodes(self, scene: Scene) -> list[Change]:
         target = scene.rollout.back_to or scene.rollout.to_release
@@ -96,11 +111,12 @@ def _change(scene: Scene, **fields: object) -> Change:
 
 
 def change_text(change: Change, now: datetime) -> str:
-    """Return a change as one plain line with its time."""
+    """Return a change as one plain line with its time, which of an earlier one is not known."""
+    time = EARLIER if change.is_earlier else f"{now:%H:%M:%S}"
     if change.kind == "nodes":
         reason = f": {change.text}" if change.text else ""
         what = f"release {change.release} {change.phase}{reason}"
-        return f"{now:%H:%M:%S}  {listed(change.nodes)}: {what}"
+        return f"{time}  {listed(change.nodes)}: {what}"
     is_said = change.text.startswith(change.phase.replace("_", " ") or " ")
     prefix = "" if is_said else f"{change.phase or change.kind}: "
-    return f"{now:%H:%M:%S}  {prefix}{change.text}"
+    return f"{time}  {prefix}{change.text}"

@@ -31,11 +31,13 @@ class View(Protocol):
 class Lines:
     """Writes what changed from scene to scene; of a quiet tail only the last decision."""
 
-    def __init__(self, screen: Screen, now: Callable[[], datetime], *, is_json: bool) -> None:
+    def __init__(
+        self, screen: Screen, now: Callable[[], datetime], *, is_json: bool, since: int = 0
+    ) -> None:
         self._screen = screen
         self._now = now
         self._is_json = is_json
-        self._changes = Changes()
+        self._changes = Changes(since)
 
     def __enter__(self) -> Self:
         return self
