@@ -73,6 +73,7 @@ ABSENT = "absent"
 STARTING = "starting"  # present, and has not reported yet
 NO_ENGINE = "no engine"
 HANDING_OVER = "handing over"  # ready, once the gateway confirms that it may serve it
+UNCONFIRMED = "its gateway has not confirmed it"
 IDLE = "idle"  # nothing is wanted of it
 
 WORST_FIRST = (
@@ -174,7 +175,7 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
     else:
         phase = worst.phase if worst else IDLE
         if phase == NodePhase.READY and not report.gateway_ok:
-            phase = HANDING_OVER
+            phase, reason = HANDING_OVER, reason or UNCONFIRMED
         reason = reason or _failure(lines) or _rot(report)
     return NodeStatus(
         node=node,
@@ -225,7 +226,7 @@ def service_phase(node: NodeStatus, service: str, fleet: Fleet) -> tuple[str, st
     if worst is None:
         return IDLE, ""
     if worst.phase == NodePhase.READY and not fleet.reports[node.node].gateway_ok:
-        return HANDING_OVER, worst.reason
+        return HANDING_OVER, worst.reason or UNCONFIRMED
     return worst.phase, worst.reason
 
 

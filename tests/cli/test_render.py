@@ -7,10 +7,11 @@ import pytest
 from rich.console import Console
 
 from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route, a_service
-from tests.cli.support import NOON
+from tests.cli.support import NOON, Terminal
 from vctl_cli.follow import Scene
 from vctl_cli.render.changes import Changes, change_text
-from vctl_cli.render.live import picture
+from vctl_cli.render.live import Picture, picture
+from vctl_cli.render.screen import Screen
 from vctl_cli.render.table import table
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase as N
@@ -75,6 +76,24 @@ def test_ready_is_told_once_the_gateway_confirms_it():
     assert lines(changes, a_scene(ready, *others)) == ["12:00:00  a: release 2 ready"]
     assert lines(changes, a_scene(waiting, *others)) == []
     assert lines(changes, a_scene(ready, *others)) == []
+
+
+def test_node_that_can_hold_nothing_is_told_of_itself_and_not_of_a_release():
+    changes = Changes()
+    away = msgspec.structs.replace(a_report("a"), incarnation="")
+    others = [a_report(node, r1=N.READY, r2=N.ABSENT) for node in "bc"]
+    assert lines(changes, a_scene(away, *others)) == ["12:00:00  a: no engine"]
+
+
+def test_cursor_stands_on_an_empty_line_where_a_terminal_echoes_keys(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    with Picture(Screen(out, io.StringIO())) as drawn:
+        drawn.draw("x" * 80)
+        assert out.getvalue().rstrip(" ").endswith("x\n")
 
 
 def test_store_that_goes_and_comes_is_told():

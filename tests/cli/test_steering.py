@@ -229,7 +229,7 @@ def test_status_of_the_fleet_shows_the_step():
     [
         (at_step(P.SHIFTING), "shifting, step 2/3"),
         (at_step(soaked_s=30.0), "soaking, step 2/3, 20s left of 1m"),
-        (at_step(soaked_s=55.0), "soaking, step 2/3, 0s left of 1m"),
+        (at_step(soaked_s=55.0), "soaking, step 2/3, 1m has passed"),
         (at_step(promoted=Promotion.STEP), "soaking, step 2/3, promoted"),
         (at_step(P.PAUSED, resume_phase="soaking"), "paused, step 2/3"),
         (

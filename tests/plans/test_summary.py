@@ -11,7 +11,7 @@ from vctl_plans.phase import NodePhase as N
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import NAMED
 from vctl_plans.snapshot import Fleet
-from vctl_plans.status import node_status, service_phase
+from vctl_plans.status import UNCONFIRMED, node_status, service_phase
 from vctl_plans.summary import (
     REASON_CHARS,
     ServiceSummary,
@@ -95,7 +95,7 @@ def test_node_is_judged_for_each_service_by_what_that_service_wants():
     ("report", "expected"),
     [
         (a_report("a", r1=N.READY), ("ready", "")),
-        (REPLACE(a_report("a", r1=N.READY), gateway_ok=False), ("handing over", "")),
+        (REPLACE(a_report("a", r1=N.READY), gateway_ok=False), ("handing over", UNCONFIRMED)),
         (REPLACE(a_report("a", r1=N.READY), incarnation=""), ("no engine", "")),
         (REPLACE(a_report("a", r1=N.READY), boot_id="earlier"), ("starting", "")),
     ],

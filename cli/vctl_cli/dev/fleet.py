@@ -141,8 +141,8 @@ class DevFleet:
         while True:
             self.check()
             ready = self._ready_nodes()
-            for node in sorted(ready - told):
-                self._say(f"{node} is ready ({len(ready)}/{len(self.nodes)})")
+            for count, node in enumerate(sorted(ready - told), start=len(ready & told) + 1):
+                self._say(f"{node} is ready ({count}/{len(self.nodes)})")
             told = ready
             if len(ready) == len(self.nodes):
                 return

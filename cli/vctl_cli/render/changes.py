@@ -115,7 +115,8 @@ def change_text(change: Change, now: datetime) -> str:
     time = EARLIER if change.is_earlier else f"{now:%H:%M:%S}"
     if change.kind == "nodes":
         reason = f": {change.text}" if change.text else ""
-        what = f"release {change.release} {change.phase}{reason}"
+        is_of_node = change.phase in {STARTING, NO_ENGINE}  # whatever the release
+        what = f"{'' if is_of_node else f'release {change.release} '}{change.phase}{reason}"
         return f"{time}  {listed(change.nodes)}: {what}"
     is_said = change.text.startswith(change.phase.replace("_", " ") or " ")
     prefix = "" if is_said else f"{change.phase or change.kind}: "

@@ -44,7 +44,9 @@ class Picture:
     def draw(self, content: RenderableType) -> None:
         """Put *content* in the place of what was there."""
         shown = Text(content) if isinstance(content, str) else content
-        self._live.update(shown, refresh=True)
+        # The empty line is where a terminal echoes ^C: on a full last line it would wrap, and the
+        # next picture would be drawn one line too low.
+        self._live.update(Group(shown, Text()), refresh=True)
 
 
 class LiveView(Picture):

@@ -25,7 +25,10 @@ def phase_text(rollout: Rollout, elapsed_s: float) -> str:
         parts.append("promoted")
     elif rollout.phase is RolloutPhase.SOAKING:
         left_s = max(0.0, rollout.soak_s - rollout.soaked_s - elapsed_s)
-        parts.append(f"{duration_text(left_s)} left of {duration_text(rollout.soak_s)}")
+        whole = duration_text(rollout.soak_s)
+        parts.append(
+            f"{duration_text(left_s)} left of {whole}" if left_s else f"{whole} has passed"
+        )
     elif rollout.awaits_promote:
         parts.append("waits for vctl rollout promote")
     return ", ".join(parts)
