@@ -79,6 +79,12 @@ def _ended(session: Session, rollout: Rollout, asked_back: bool | None) -> ExitC
         )
     elif code is ExitCode.UNCONFIRMED:
         session.screen.complain(f"unconfirmed: {', '.join(rollout.unconfirmed)}")
+        session.screen.say("  they follow once they can; the same command again asks them")
+    elif code is ExitCode.FAILED:
+        session.screen.say(
+            f"what nodes say: vctl rollout status -s {service};"
+            f" once that is mended: vctl rollout retry -s {service}"
+        )
     return code
 
 

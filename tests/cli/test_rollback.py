@@ -38,7 +38,7 @@ def test_now_is_8_when_a_node_is_unconfirmed():
     vctl.conduct = conductor((P.ROLLED_BACK, "rolled back (2/3)", {"unconfirmed": ("c",)}))
     said = vctl("rollback", "--now")
     assert said.code == 8
-    assert "unconfirmed: c" in said.err
+    assert "unconfirmed: c\n  they follow once they can; the same command again" in said.err
 
 
 def test_now_pressed_twice_follows_the_first():

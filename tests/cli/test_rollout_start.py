@@ -65,6 +65,16 @@ def test_place_that_takes_no_manifest_is_no_failure(adapter: Path):
     assert "no manifest written" in said.err
 
 
+def test_failure_ends_with_what_to_look_at_and_what_to_do(adapter: Path):
+    vctl = a_fleet()
+    vctl.conduct = conductor((P.FAILED, "refused by a; no traffic moved", {}))
+    said = vctl("rollout", "start", "--adapter", str(adapter))
+    assert said.err.splitlines()[-1] == (
+        "what nodes say: vctl rollout status -s support;"
+        " once that is mended: vctl rollout retry -s support"
+    )
+
+
 ENDS: list[tuple[Scene, int]] = [
     ((P.CONVERGED, "converged (3/3) on release 2", {}), 0),
     ((P.CONVERGED, "converged (2/3) on release 2", {"unconfirmed": ("c",)}), 8),
