@@ -33,6 +33,12 @@ def an_adapter_wish(number: int) -> dict[Component, Artifact]:
     return {Component.ADAPTER: an_adapter(number)}
 
 
+def a_base_wish(number: int) -> dict[Component, Artifact]:
+    """Return the wish to bring base weights."""
+    weights = Artifact(root=a_root(1000 + number), source=f"file:///bases/v{number}")
+    return {Component.WEIGHTS: weights}
+
+
 def some_releases(count: int) -> dict[int, Release]:
     """Return releases 1 to *count*, each with an adapter of its own."""
     made: dict[int, Release] = {}

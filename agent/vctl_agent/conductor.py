@@ -28,7 +28,6 @@ from vctl_plans.errors import Conflict, InvariantError, NotFound, VctlError
 from vctl_plans.events import Event, Observed, TakenOver
 from vctl_plans.keys import Keys
 from vctl_plans.machine import step
-from vctl_plans.node import NodeReport
 from vctl_plans.operate import Continue
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Progress, Rollout, Roster
@@ -133,8 +132,10 @@ class Conductor:
         services, records, reports = (self._entries[p].values() for p in prefixes)
         entries = self._entries[self._keys.services]
         fleet = read_services(self._keys, services)
-        nodes = read_nodes(self._keys, records, reports)
-        self._on_look(msgspec.structs.replace(nodes, services=fleet.services))
+        nodes = msgspec.structs.replace(
+            read_nodes(self._keys, records, reports), services=fleet.services
+        )
+        self._on_look(nodes)
         self._absences.look(nodes.present())
         self._watchman.attend(fleet)
         sleep_s = _CHECKPOINT_S
@@ -174,7 +175,7 @@ class Conductor:
         state = await self._state(service, rollout)
         if self._watchman.is_to_be_awaited(state):
             return _RETRY_S
-        observed = self._observed(state, nodes.present(), clock)
+        observed = self._observed(state, nodes, clock)
         await self._tell_of_drift(rollout, observed.watching)
         events: tuple[Event, ...] = (TakenOver(clock.takeovers), observed)
         for event in events:
@@ -187,13 +188,14 @@ class Conductor:
         await self._checkpoint(service.name, clock, now_s)
         return max(0.01, decision.wake_s - now_s)
 
-    def _observed(self, state: State, reports: Mapping[str, NodeReport], clock: _Clock) -> Observed:
+    def _observed(self, state: State, fleet: Fleet, clock: _Clock) -> Observed:
         """Return what a decision looks at, beside the rollout itself."""
+        reports = fleet.present()
         gone = self._absences.gone(state.roster, reports, longer_than_s=state.plan.converge_s)
         watching = self._watchman.observe(
             state, reports, began=clock.began, taken_over=clock.taken_over
         )
-        return Observed(reports, gone, watching)
+        return Observed(reports, gone, watching, fleet.busy_beside(state.rollout.service))
 
     async def _tell_of_drift(self, rollout: Rollout, watching: Watching | None) -> None:
         """Alert once to a step whose answers differ, whatever the machine makes of it."""

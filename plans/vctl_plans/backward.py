@@ -6,9 +6,11 @@ release, nor on one that is not loaded.
 
 import msgspec
 
+from vctl_plans import waves
 from vctl_plans.decision import (
     Decision,
     State,
+    acknowledged,
     clear,
     count,
     fail,
@@ -21,10 +23,11 @@ from vctl_plans.decision import (
 )
 from vctl_plans.errors import TransitionError
 from vctl_plans.events import AbortAsked, Observed, RollbackAsked
-from vctl_plans.gate import readiness
+from vctl_plans.gate import Tally, readiness
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Cause, Promotion
 from vctl_plans.route import Route, overridden, override_of, returned
+from vctl_plans.share import FULL_WEIGHT
 
 
 def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
@@ -36,6 +39,7 @@ def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
             hint="name one with --to N",
         )
     _refuse_revoked(state, target)
+    _refuse_other_base(state, target)
     asked = msgspec.structs.replace(
         state.rollout,
         back_to=target,
@@ -54,6 +58,8 @@ def rollback(state: State, event: RollbackAsked, _now_s: float) -> Decision:
     if not event.revokes:
         why = "the override is ended by an operator"
     after = msgspec.structs.replace(state, rollout=asked)
+    if asked.is_by_waves and not waves.has_way_back(asked, state.route, target):
+        return by_waves(after, why)
     if target not in state.route.serving | set(state.route.instant):
         numbers = ", ".join(str(n) for n in sorted(state.route.serving))
         return move(after, P.ROLLING_BACK, f"{why}: it is loaded first; {numbers} serves on")
@@ -72,6 +78,32 @@ def _refuse_revoked(state: State, target: int) -> None:
             f"release {target} of {state.rollout.service} is revoked",
             hint="name another with vctl rollback --now --to N",
         )
+
+
+def _refuse_other_base(state: State, target: int) -> None:
+    """Refuse to go further back while nodes hold two bases: there may be a third."""
+    rollout = state.rollout
+    only = rollout.back_to or rollout.from_release
+    if rollout.is_by_waves and target != only:
+        raise TransitionError(
+            f"rollout {rollout.id} of {rollout.service} changes the nodes' base:"
+            f" only release {only} can be returned to now",
+            hint="once it has ended: vctl rollback --now --to N",
+        )
+
+
+def by_waves(state: State, why: str) -> Decision:
+    """Go back to a base that no node holds: what they hold serves on, and is revoked at the end."""
+    rollout, route = state.rollout, state.route
+    if route.stable == rollout.back_to:  # the candidate has all traffic
+        route = msgspec.structs.replace(route, stable=route.candidate, candidate=0, weight=0.0)
+    return move(
+        state,
+        P.ROLLING_BACK,
+        f"{why}: no node holds its base: it is loaded {waves.size(rollout)};"
+        f" {route.stable} serves on meanwhile",
+        route=route,
+    )
 
 
 def go_back(state: State, why: str) -> Decision:
@@ -120,12 +152,19 @@ def _returned(state: State, revoke: tuple[int, ...]) -> Route:
 def roll_back(state: State, event: Observed, now_s: float) -> Decision:
     """Move traffic to the target once it is ready, then clear up; without soaks."""
     rollout = state.rollout
+    if rollout.is_by_waves:
+        return _roll_back_by_waves(state, event, now_s)
     if _is_back(state):
         return clear(state, event, now_s, end=P.ROLLED_BACK, word="rolled back")
     nodes = stayed(state, event)
     tally = readiness(nodes, event.reports, rollout=rollout, number=rollout.back_to)
     if tally.is_met(state.plan):
         return go_back(state, f"release {rollout.back_to} is ready on {count(tally)}")
+    return _not_ready(state, event, tally, now_s)
+
+
+def _not_ready(state: State, event: Observed, tally: Tally, now_s: float) -> Decision:
+    """Wait for the target on all nodes; no longer where they refuse, or at the deadline."""
     if now_s < state.plan.prepare_s and not tally.is_beyond(state.plan):
         return stay(state, until_s=state.plan.prepare_s)
     refused = tuple(node for node, _ in tally.refused)
@@ -133,10 +172,28 @@ def roll_back(state: State, event: Observed, now_s: float) -> Decision:
     why = "".join(f": {reason}" for _, reason in tally.refused[:1])
     return pause(
         state,
-        f"release {rollout.back_to} cannot be made ready on {named(late)}{why}",
+        f"release {state.rollout.back_to} cannot be made ready on {named(late)}{why}",
         late,
         now_s=now_s,
     )
+
+
+def _roll_back_by_waves(state: State, event: Observed, now_s: float) -> Decision:
+    """Let nodes come back to the target's base, and traffic with them; then clear up."""
+    target = state.rollout.back_to
+    if _is_back(state):
+        left = waves.leave(state, event, now_s)
+        return left or clear(state, event, now_s, end=P.ROLLED_BACK, word="rolled back")
+    tally = waves.staged(state, event, target)
+    if not tally.is_met(state.plan):
+        return _not_ready(state, event, tally, now_s)
+    turn = waves.turn(state, event, now_s, weight=FULL_WEIGHT)
+    if turn:
+        return turn
+    nodes = f"{count(acknowledged(state, event))} route 100 % to release {target}"
+    if not waves.is_whole(state.rollout):
+        return waves.rest(state, event, nodes, now_s=now_s, until_s=state.plan.prepare_s)
+    return go_back(state, f"all nodes hold the base of release {target}")
 
 
 def _is_back(state: State) -> bool:
@@ -177,7 +234,10 @@ def _refuse_no_way_back(state: State) -> None:
             f"rollout {rollout.id} brought the first release: there is none to return to"
         )
     _refuse_revoked(state, rollout.from_release)
-    if rollout.from_release not in route.serving | set(route.instant):
+    is_by_waves = rollout.is_by_waves and not waves.has_way_back(
+        rollout, route, rollout.from_release
+    )
+    if is_by_waves or rollout.from_release not in route.serving | set(route.instant):
         raise TransitionError(
             f"release {rollout.from_release}, which served before, is not loaded any more",
             hint="allowed now: rollback --now, rollout resume",

@@ -74,6 +74,7 @@ class GateSpec(_Document, frozen=True, kw_only=True):
     ready: Percentage = "100%"  # of the nodes that count
     max_failed: Annotated[int, Meta(ge=0)] = 0  # nodes that may refuse the release for good
     max_absent: Percentage = "10%"  # nodes that may vanish meanwhile
+    max_unavailable: Percentage = "10%"  # nodes that may change their base at once; at least 1
 
 
 class Deadlines(_Document, frozen=True, kw_only=True):
@@ -215,6 +216,7 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
         ready=quota(gate.ready, path="gate.ready"),
         max_failed=gate.max_failed,
         max_absent=quota(gate.max_absent, path="gate.max_absent"),
+        max_unavailable=quota(gate.max_unavailable, path="gate.max_unavailable"),
         groups=groups.digest if groups else "",
         consistency=Consistency(document.consistency),
         watch=_watch(document),

@@ -15,6 +15,7 @@ class Observed(msgspec.Struct, frozen=True):
     reports: Mapping[str, NodeReport]  # of nodes that are present; by node
     gone: frozenset[str] = frozenset()  # absent for longer than a route may take to converge
     watching: Watching | None = None  # of a step that soaks under guardrails
+    others: tuple[str, ...] = ()  # other services of the fleet that serve, or whose rollouts run
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):

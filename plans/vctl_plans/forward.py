@@ -5,8 +5,8 @@ asks for report the release ready (rules 1 and 2 of `machine`). A node that does
 requests on to one that does.
 """
 
-from vctl_plans import barrier
-from vctl_plans.backward import go_back
+from vctl_plans import barrier, waves
+from vctl_plans.backward import by_waves, go_back
 from vctl_plans.decision import (
     Decision,
     State,
@@ -25,7 +25,7 @@ from vctl_plans.decision import (
 from vctl_plans.events import Observed
 from vctl_plans.gate import Tally
 from vctl_plans.phase import RolloutPhase as P
-from vctl_plans.rollout import NAMED, Promotion
+from vctl_plans.rollout import NAMED, Promotion, listed
 from vctl_plans.route import settled
 from vctl_plans.steps import moves, nth, present, take
 from vctl_plans.units import duration_text
@@ -34,7 +34,10 @@ from vctl_plans.units import duration_text
 def prepare(state: State, event: Observed, now_s: float) -> Decision:
     """Move traffic once the gate is met; fail on a refusal or the deadline."""
     rollout, plan = state.rollout, state.plan
-    tally = ready(state, event)
+    if rollout.moves_base and event.others:
+        others = listed(event.others)
+        return fail(state, f"the base would change for {others} too, which began meanwhile")
+    tally = _prepared(state, event)
     if tally.is_beyond(plan):
         node, why = tally.refused[0]
         rest = f" (and {len(tally.refused) - 1} more)" if len(tally.refused) > 1 else ""
@@ -43,21 +46,36 @@ def prepare(state: State, event: Observed, now_s: float) -> Decision:
     if lost:
         return lost
     if tally.is_met(plan):
-        why = f"release {rollout.to_release} is ready on {count(tally)}"
-        return go_back(state, why) if rollout.back_to else _begin(state, why)
+        why = f"release {rollout.to_release} is {_word(state)} on {count(tally)}"
+        return _begin(state, why)
     if now_s >= plan.prepare_s:
-        late = named(tally.missing)
+        late, limit = named(tally.missing), duration_text(plan.prepare_s)
         return fail(
             state,
-            f"release {rollout.to_release} is not ready within {duration_text(plan.prepare_s)}"
-            f" on {late}",
+            f"release {rollout.to_release} is not {_word(state)} within {limit} on {late}",
             unconfirmed=tally.missing[:NAMED],
         )
     return stay(state, until_s=plan.prepare_s)
 
 
+def _prepared(state: State, event: Observed) -> Tally:
+    """Return which of the nodes that count hold what they can before anything moves."""
+    if state.rollout.is_by_waves:
+        return waves.staged(state, event, state.rollout.to_release)
+    return ready(state, event)
+
+
+def _word(state: State) -> str:
+    return "staged" if state.rollout.is_by_waves else "ready"
+
+
 def _begin(state: State, why: str) -> Decision:
-    """Take the first step; where there is nothing to split traffic with, the last one at once."""
+    """Take the first step; where there is nothing to split traffic with, the last one at once.
+
+    A rollback has no steps.
+    """
+    if state.rollout.back_to:
+        return by_waves(state, why) if state.rollout.is_by_waves else go_back(state, why)
     last, number = len(state.plan.steps) - 1, state.rollout.to_release
     if state.rollout.groups:
         return take_step(state, 0, f"{why}: the groups' traffic moves to it")
@@ -75,7 +93,9 @@ def _begin(state: State, why: str) -> Decision:
 
 
 def take_step(state: State, index: int, sentence: str) -> Decision:
-    """Take the step *index*: at once, or behind a barrier."""
+    """Take the step *index*: at once, by waves, or behind a barrier."""
+    if state.rollout.is_by_waves:
+        return waves.begin(state, index, sentence)
     if barrier.is_needed(state, index):
         return barrier.fence(state, sentence, index=index)
     return take(state, index, sentence)
@@ -83,6 +103,8 @@ def take_step(state: State, index: int, sentence: str) -> Decision:
 
 def shift(state: State, event: Observed, now_s: float) -> Decision:
     """Soak, go on or settle, once every node acts on the route; else wait for a person."""
+    if state.rollout.is_by_waves:
+        return _shift_by_waves(state, event, now_s)
     if barrier.is_needed(state, state.rollout.step):
         return barrier.advance(state, event, now_s)
     lost = too_many_gone(state, event, now_s) if state.rollout.from_release else None
@@ -101,6 +123,17 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
             now_s=now_s,
         )
     return _arrived(state, event, tally, now_s)
+
+
+def _shift_by_waves(state: State, event: Observed, now_s: float) -> Decision:
+    """Soak, go on or settle, once so many nodes hold the base as the step's weight asks for."""
+    turn = waves.turn(state, event, now_s, weight=present(state).weight)
+    if turn:
+        return turn
+    if waves.is_whole(state.rollout):
+        held = count(ready(state, event))
+        return _settle(state, f"{held} hold the base of release {state.rollout.to_release}")
+    return _arrived(state, event, acknowledged(state, event), now_s)
 
 
 def _arrived(state: State, event: Observed, tally: Tally, now_s: float) -> Decision:
@@ -126,9 +159,11 @@ def go_on(state: State, event: Observed, why: str, *, now_s: float, until_s: flo
     """
     rollout, last = state.rollout, len(state.plan.steps) - 1
     if rollout.step >= last:
+        if rollout.is_by_waves:
+            return waves.rest(state, event, why, now_s=now_s, until_s=until_s)
         return _settle(state, why)
     tally = ready(state, event)
-    if tally.is_met(state.plan):
+    if rollout.is_by_waves or tally.is_met(state.plan):
         index = last if rollout.promoted is Promotion.FULL else rollout.step + 1
         return take_step(state, index, f"{why}: {moves(state, index)}")
     if now_s < until_s and not tally.is_beyond(state.plan):
@@ -147,9 +182,12 @@ def go_on(state: State, event: Observed, why: str, *, now_s: float, until_s: flo
 def _settle(state: State, why: str) -> Decision:
     """Make the candidate stable; what served before stays loaded, up to the plan's `retain`.
 
-    A release of groups stays theirs: the default is not touched.
+    A release of groups stays theirs: the default is not touched. Where the base changed nothing
+    can stay loaded.
     """
     route, number, retain = state.route, state.rollout.to_release, state.plan.retain
+    if state.rollout.moves_base:
+        retain = 0
     if state.rollout.groups:
         sentence = f"{why}: release {number} stays with its groups"
         return move(state, P.SETTLING, sentence, unload=(), promoted=Promotion.NONE)

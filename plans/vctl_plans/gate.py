@@ -44,8 +44,18 @@ class Tally(msgspec.Struct, frozen=True):
         return len(self.done) + len(self.missing) + len(self.refused)
 
 
+READY = frozenset({NodePhase.READY})
+STAGED = frozenset({NodePhase.STAGED, NodePhase.READY})
+"""On disk and verified: all that a node can have of a release whose base it does not hold."""
+
+
 def readiness(
-    roster: Iterable[str], reports: Mapping[str, NodeReport], *, rollout: Rollout, number: int
+    roster: Iterable[str],
+    reports: Mapping[str, NodeReport],
+    *,
+    rollout: Rollout,
+    number: int,
+    enough: frozenset[NodePhase] = READY,
 ) -> Tally:
     """Return which nodes hold release *number* ready: loaded, verified and probed.
 
@@ -61,7 +71,7 @@ def readiness(
         release = report.release(rollout.service, number) if report else None
         if release and release.attempt != rollout.attempt:
             release = None
-        if release and release.phase is NodePhase.READY and report and report.gateway_ok:
+        if release and release.phase in enough and report and report.gateway_ok:
             done.append(node)
         elif release and release.is_permanent:
             refused.append((node, release.reason))

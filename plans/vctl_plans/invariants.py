@@ -100,6 +100,7 @@ _FIXED = (
     "groups",
     "from_place",
     "watches",
+    "wave_size",
 )
 
 

@@ -21,6 +21,7 @@ class NodeRecord(Value, frozen=True, kw_only=True):
     admin_url: str = ""
     engine: str = ""
     labels: dict[str, str] = {}
+    capabilities: tuple[str, ...] = ()  # of the engine, as `base.SWAP_BASE`
 
 
 class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +42,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     node: str
     boot_id: str
     incarnation: str = ""  # of the engine; empty while it does not answer
+    base: str = ""  # root of the base weights that it holds; empty: those it was started with
     releases: tuple[ReleaseReport, ...] = ()
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
     gateway_ok: bool = False

@@ -42,6 +42,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     may_unload: bool = False  # the rollout's unload list names it, and nothing else needs its root
     is_staged: bool = False  # all of its components are verified, each in its own directory
     is_resident: bool = False  # engine and application hold all of it; or, not wanted, any of it
+    is_on_base: bool = True  # it runs on the base that the engine holds, and no other is wanted
     is_probed: bool = False  # all of it since it was loaded into this incarnation of the engine
     is_offered: bool = False  # the gateway's last word still has it as ready
     in_flight: int | None = None  # None: the gateway is away, so it is not known
@@ -70,6 +71,8 @@ def _towards_ready(facts: Facts) -> Verdict:
     if failure and (failure.is_permanent or failure.retry_in_s > 0):
         wake = None if failure.is_permanent else failure.retry_in_s
         return Verdict(failure.phase, Action.NONE, failure.reason, failure.is_permanent, wake)
+    if not facts.is_on_base:
+        return _apart(facts)
     if facts.is_resident:
         return Verdict(N.READY) if facts.is_probed else Verdict(N.PROBING, Action.PROBE)
     if facts.is_staged:
@@ -77,12 +80,23 @@ def _towards_ready(facts: Facts) -> Verdict:
     return Verdict(N.FETCHING, Action.STAGE)
 
 
+def _apart(facts: Facts) -> Verdict:
+    """Judge what runs on another base than the node holds, or is about to hold.
+
+    No new request may reach it, and it is loaded with no base but its own; it can be fetched. Its
+    requests in flight are waited for before the base changes, which is done for all of the node.
+    """
+    if facts.is_resident:
+        return Verdict(N.DRAINING)
+    return Verdict(N.STAGED) if facts.is_staged else Verdict(N.FETCHING, Action.STAGE)
+
+
 def _towards_gone(facts: Facts) -> Verdict:
     if not facts.is_resident:
         tried = facts.failure  # kept for people to read after the rollout that it ended
         return Verdict(N.FAILED, reason=tried.reason) if tried else Verdict(N.UNLOADED)
     if not facts.may_unload:
-        return _kept(facts)
+        return _kept(facts) if facts.is_on_base else Verdict(N.DRAINING)
     if facts.failure and facts.failure.retry_in_s > 0:
         return Verdict(N.DRAINING, reason=facts.failure.reason, wake_s=facts.failure.retry_in_s)
     left_s = facts.drain_limit_s - facts.draining_s
@@ -105,16 +119,17 @@ def _kept(facts: Facts) -> Verdict:
 _TRIED = {N.FAILED, N.UNLOADED}
 
 MOVES: dict[N, frozenset[N]] = {
-    N.ABSENT: frozenset({N.FETCHING, N.LOADING, N.PROBING, N.READY, N.UNLOADED}),
+    N.ABSENT: frozenset({N.FETCHING, N.STAGED, N.LOADING, N.PROBING, N.READY, N.UNLOADED}),
     N.FETCHING: frozenset({N.VERIFYING, *_TRIED}),
     N.VERIFYING: frozenset({N.STAGED, *_TRIED}),
-    N.STAGED: frozenset({N.LOADING, N.UNLOADED}),
+    N.STAGED: frozenset({N.LOADING, N.PROBING, N.READY, N.QUARANTINED, *_TRIED}),
     N.LOADING: frozenset({N.PROBING, N.DRAINING, *_TRIED}),
     N.PROBING: frozenset({N.READY, N.QUARANTINED, N.DRAINING, N.LOADING, *_TRIED}),
     N.READY: frozenset({N.DRAINING, N.LOADING, N.FETCHING, N.UNLOADED}),
-    N.DRAINING: frozenset({N.UNLOADED, N.READY}),
+    N.DRAINING: frozenset({N.UNLOADED, N.READY, N.STAGED, N.FETCHING, N.QUARANTINED}),
     N.UNLOADED: frozenset({N.LOADING, N.FETCHING}),
     N.FAILED: frozenset({N.FETCHING, N.LOADING, N.PROBING, N.DRAINING, N.UNLOADED}),
     N.QUARANTINED: frozenset({N.PROBING, N.DRAINING, N.UNLOADED}),
 }
-"""From each phase, those that may follow. READY -> LOADING: the engine was restarted."""
+"""From each phase, those that may follow. READY -> LOADING: the engine was restarted; STAGED and
+DRAINING -> QUARANTINED: a change of the base could not be confirmed."""

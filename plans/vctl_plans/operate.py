@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from vctl_plans import basing
 from vctl_plans.alert import Alert
+from vctl_plans.base import Base
 from vctl_plans.decision import State
 from vctl_plans.errors import PlanError, TransitionError, VctlError
 from vctl_plans.events import SupersedeAsked
@@ -19,6 +21,7 @@ from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
 from vctl_plans.route import Route, override_of, place_of
+from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
 
 
@@ -40,6 +43,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     release: Release | None = None  # a new one
     groups: Groups | None = None  # those that the plan names by digest
     route: Route | None = None  # where the route changes at once
+    base: Base | None = None  # where the fleet's base is locked, or no longer is
 
 
 class Attach(msgspec.Struct, frozen=True):
@@ -152,8 +156,14 @@ def beginning(
     replaced: Rollout | None,
     new: Release | None,
 ) -> Begin:
-    """Return the beginning of a rollout that brings *target*."""
+    """Return the beginning of a rollout that brings *target*.
+
+    Raises:
+        PlanError: It changes the nodes' base, and cannot.
+        TransitionError: Another rollout changes it now.
+    """
     goes_back, route = plan.strategy == "rollback", service.current_route
+    wave_size = basing.wave_size(service, plan, target, roster.nodes)
     rollout = Rollout(
         id=request.id,
         service=service.name,
@@ -170,6 +180,8 @@ def beginning(
         groups=plan.groups,
         from_override=override_of(route, plan.groups),
         from_place=place_of(route, plan.groups),
+        wave_size=wave_size,
+        wave=FULL_WEIGHT if wave_size and not route.stable else 0.0,
         watches=plan.watch is not None,
         drain_s=plan.drain_s,
         unload=_handed_on(service, replaced, target),
@@ -178,7 +190,14 @@ def beginning(
         by=request.by,
         reason=request.reason,
     )
-    return Begin(plan=plan, rollout=rollout, roster=roster, replaced=replaced, release=new)
+    return Begin(
+        plan=plan,
+        rollout=rollout,
+        roster=roster,
+        replaced=replaced,
+        release=new,
+        base=basing.locked(service, rollout),
+    )
 
 
 def refuse_nobody(roster: tuple[str, ...]) -> None:

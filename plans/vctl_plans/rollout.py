@@ -57,6 +57,8 @@ class Rollout(Value, frozen=True, kw_only=True):
     groups: str = ""  # digest of the groups whose override it sets, or ends
     from_override: int = 0  # the release that these groups had of their own before; 0: none
     from_place: int = 0  # where that override stood among the others
+    wave_size: int = 0  # nodes that may be without a base at once; 0: no base changes
+    wave: float = 0.0  # nodes whose share is below hold the base of `to_release`: see `base`
     watches: bool = False  # whether gateways are to report what they count, for guardrails
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's
     unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
@@ -77,6 +79,16 @@ class Rollout(Value, frozen=True, kw_only=True):
         A start's is the rollout's own id; a rollback that is asked within it brings a new one.
         """
         return self.request or self.id
+
+    @property
+    def moves_base(self) -> bool:
+        """Whether the nodes' base weights change with it."""
+        return self.wave_size > 0
+
+    @property
+    def is_by_waves(self) -> bool:
+        """Whether they change by waves; where nothing served before, all change at once."""
+        return self.moves_base and self.from_release > 0
 
     @property
     def is_soaking(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from vctl_plans.base import SWAP_BASE, Base, Surroundings
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
 from vctl_plans.keys import Keys
@@ -51,11 +52,17 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     route: Route | None = None
     route_revision: int = 0  # mod_revision: the route revision
     route_bytes: bytes = b""
+    around: Surroundings = Surroundings()
 
     @property
     def current_route(self) -> Route:
         """The route, or the one that a service begins with."""
         return self.route or Route(service=self.name, salt=self.name)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has a rollout that has not ended."""
+        return self.rollout is not None and not self.rollout.phase.is_terminal
 
     @property
     def stable(self) -> Release | None:
@@ -70,6 +77,11 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     records: dict[str, NodeRecord] = {}
     reports: dict[str, NodeReport] = {}
     problems: tuple[str, ...] = ()
+
+    def busy_beside(self, name: str) -> tuple[str, ...]:
+        """Return the services other than *name* that serve, or whose rollouts run."""
+        others = (service for service in self.services.values() if service.name != name)
+        return tuple(sorted(s.name for s in others if s.is_running or s.current_route.stable))
 
     def present(self) -> dict[str, NodeReport]:
         """Return the reports that count: of nodes that live, by the agent that lives now."""
@@ -107,6 +119,30 @@ def _service(name: str, parts: Mapping[str, Entry], reader: "_Reader") -> Servic
         route=reader.read(route, Route),
         route_revision=route.mod_revision if route else 0,
         route_bytes=route.value if route else b"",
+    )
+
+
+def surroundings(
+    name: str, *, base: Entry | None, services: Fleet, records: Iterable[NodeRecord]
+) -> Surroundings:
+    """Return what a start of service *name* looks at beside it.
+
+    Args:
+        name: The service.
+        base: The entry of `Keys.base`, if there is one.
+        services: All services, or only this one where a base cannot have to change.
+        records: The nodes that are present.
+
+    Raises:
+        VctlError: The base cannot be read: it may be locked.
+    """
+    others = [service for service in services.services.values() if service.name != name]
+    return Surroundings(
+        base=decode(base.value, Base, key=base.key) if base else Base(),
+        revision=base.mod_revision if base else 0,
+        running=tuple(sorted(s.name for s in others if s.is_running)),
+        serving=tuple(sorted(s.name for s in others if s.current_route.stable)),
+        fixed=tuple(sorted(r.node for r in records if SWAP_BASE not in r.capabilities)),
     )
 
 

@@ -7,6 +7,7 @@ from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Promotion
 from vctl_plans.route import Consistency, Route, Stage, has_same_traffic, override_of
 from vctl_plans.share import FULL_WEIGHT
+from vctl_plans.traffic_by_waves import moved_by_waves
 from vctl_plans.written import Seen, Written
 
 
@@ -24,6 +25,7 @@ def moved(before: Written, after: Written, seen: Seen) -> list[str]:
         *_strict_is_held(before, after, seen),
         *_barrier_is_in_order(before, after, seen),
         *_hold_is_short(after),
+        *moved_by_waves(before, after, seen),
     ]
 
 
@@ -80,6 +82,7 @@ def _ready_before_served(before: Written, after: Written, seen: Seen) -> list[st
     return [
         f"I5: traffic moves to release {number}, which is not ready everywhere"
         for number in after.route.serving - known
+        if not after.rollout.is_by_waves  # see `traffic_by_waves`
         if not seen.holds_ready(after.rollout, number)
     ]
 
@@ -140,7 +143,7 @@ def _grows_only_when_ready(before: Written, after: Written, seen: Seen) -> list[
     was, now, rollout = before.route, after.route, after.rollout
     if was is None or now is None or rollout is None or was.candidate != now.candidate:
         return []
-    if now.weight <= was.weight or not now.candidate:
+    if now.weight <= was.weight or not now.candidate or rollout.is_by_waves:
         return []
     late = f"I5: more traffic moves to release {now.candidate}, which is not ready everywhere"
     return [] if seen.holds_ready(rollout, now.candidate) else [late]
@@ -157,7 +160,8 @@ def _steps_follow(before: Written, after: Written) -> list[str]:
     if now.step == then.step:
         grew = before.route and after.route and after.route.weight > before.route.weight
         is_behind = bool(before.route and before.route.hold)  # a barrier: this is the switch
-        is_again = bool(grew) and then.has_moved and not is_behind
+        # By waves, more traffic moves within a step with each wave.
+        is_again = bool(grew) and then.has_moved and not is_behind and not now.is_by_waves
         return [f"I3: step {now.step + 1} was taken twice"] if is_again else []
     is_full = then.promoted is Promotion.FULL or not then.has_moved
     is_whole = before.route is None or before.route.stable in {0, now.to_release}

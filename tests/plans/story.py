@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish
-from vctl_plans import invariants, operate, reverting, steering
+from vctl_plans import basing, invariants, operate, reverting, steering
+from vctl_plans.base import base_root, base_wanted, is_of_base
 from vctl_plans.codec import decode, encode
 from vctl_plans.decision import Decision, State
 from vctl_plans.events import (
@@ -56,15 +57,19 @@ UNSURE = Verdict(Outcome.INCONCLUSIVE, "3 requests are fewer than 200")
 
 
 class Story:
-    """One service on nodes a, b and c."""
+    """One service on nodes a, b and c, or others.
 
-    def __init__(self, *, dies_at: int = -1) -> None:
+    Nodes hold one base at a time, as engines do.
+    """
+
+    def __init__(self, *, dies_at: int = -1, nodes: tuple[str, ...] = NODES) -> None:
         self.service = Service(name=SERVICE)
+        self.bases = dict.fromkeys(nodes, "")  # root of the base that each node holds
         self.plans: dict[str, Plan] = {}
         self.rosters: dict[str, tuple[str, ...]] = {}
         self.said: list[str] = []
         self.history: list[Entry] = []
-        self.nodes = list(NODES)
+        self.nodes = list(nodes)
         self.refuses: dict[str, str] = {}  # node -> why it refuses whatever is new
         self.deaf: set[str] = set()  # their gateways get no route
         self.slow: set[str] = set()  # they load nothing
@@ -72,7 +77,7 @@ class Story:
         self.gone: set[str] = set()  # they have vanished for good
         self.quarantined: dict[str, str] = {}  # node -> why it may serve nothing that is new
         self.watching: Watching | None = None  # what the conductor makes of the step's traffic
-        self._holds: dict[str, set[int]] = {node: set() for node in NODES}
+        self._holds: dict[str, set[int]] = {node: set() for node in nodes}
         self._routes: dict[str, int] = {}
         self._revision = 1
         self._requests = 0
@@ -205,7 +210,7 @@ class Story:
 
     def run(self) -> RolloutPhase:
         """Let all nodes do their part until nothing more is decided; return the phase."""
-        for _ in range(20):
+        for _ in range(40):
             self.obey()
             if self.rollout.phase.is_terminal or not self.observe().sentence:
                 return self.phase
@@ -258,7 +263,13 @@ class Story:
         if decision.route:
             route = decode(encode(decision.route), Route)
             changes |= {"route": route, "route_revision": self._revision}
+        base = decision.base if isinstance(decision, Begin) else None
         self.service = msgspec.structs.replace(self.service, **changes)
+        if isinstance(decision, Continue):
+            base = basing.released(self.service, decision.before, rollout)
+        if base:
+            around = msgspec.structs.replace(self.service.around, base=base)
+            self.service = msgspec.structs.replace(self.service, around=around)
         self.said.append(f"{rollout.phase}: {rollout.sentence}")
         self.history.append(
             Entry(
@@ -284,7 +295,8 @@ class Story:
         for node in self.nodes:
             holds = self._holds.setdefault(node, set())
             if node not in self.refuses and node not in self.slow:
-                holds |= needed
+                self._change_base(node)
+                holds |= {n for n in needed if is_of_base(self.service, n, node)}
             if node not in self.clinging:
                 holds -= set(self.rollout.unload) - needed
             if node not in self.deaf:
@@ -307,6 +319,14 @@ class Story:
     def _gone(self) -> frozenset[str]:
         return frozenset(self.gone & set(self.state().roster))
 
+    def _change_base(self, node: str) -> None:
+        """Swap the node's base where another one is wanted: what it held is gone."""
+        wanted_base = base_wanted(self.service, node)
+        root = base_root(wanted_base) if wanted_base else self.bases.setdefault(node, "")
+        if self.bases.get(node, "") != root:
+            self.bases[node] = root
+            self._holds[node].clear()
+
     def drop(self, node: str, number: int) -> None:
         """Have a node's engine hold a release no more."""
         self._holds.setdefault(node, set()).discard(number)
@@ -322,6 +342,8 @@ class Story:
         if node in self.refuses:
             reason = self.refuses[node]
             lines += [self._line(n, NodePhase.FAILED, reason) for n in sorted(needed - holds)]
+        elif node not in self.slow:
+            lines += [self._line(n, NodePhase.STAGED) for n in sorted(needed - holds)]
         return NodeReport(
             node=node,
             boot_id=f"boot-{node}",

@@ -5,9 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
-from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish, some_releases
+from tests.builders import NODES, SERVICE, a_base_wish, a_plan, an_adapter_wish, some_releases
 from vctl_plans import operate, steering
 from vctl_plans.alert import Alert, Severity, late_route, raised
+from vctl_plans.base import Base
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Conflict
 from vctl_plans.events import AbortAsked
@@ -17,7 +18,7 @@ from vctl_plans.peers import Peers
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.release import Actor
 from vctl_plans.rollout import Entry, Progress, Rollout, advanced
-from vctl_plans.snapshot import Service, read_services
+from vctl_plans.snapshot import Service, read_services, surroundings
 from vctl_plans.store.commit import (
     alert_txn,
     begin_txn,
@@ -300,3 +301,45 @@ async def test_alert_by_itself_is_fenced_and_waits_once() -> None:
         await store.commit(sent_txn(KEYS, KEYS.alert(found.id), revision, fence=old))
     await store.commit(sent_txn(KEYS, KEYS.alert(found.id), revision, fence=fence))
     assert {} == await alerts(store)
+
+
+async def base_reading(store: MemoryStore) -> Service:
+    """Return the service with what a start looks at beside it."""
+    fleet = read_services(KEYS, (await store.list(KEYS.services)).entries)
+    around = surroundings(SERVICE, base=await store.get(KEYS.base), services=fleet, records=())
+    service = fleet.services.get(SERVICE, Service(name=SERVICE))
+    return msgspec.structs.replace(service, around=around)
+
+
+def a_base_start(service: Service) -> Begin:
+    """Return a start that changes the base."""
+    begun = operate.start(
+        service, a_plan(), wish=a_base_wish(1), roster=NODES, request=Request(id="r1")
+    )
+    assert isinstance(begun, Begin)
+    return begun
+
+
+async def test_base_is_locked_with_the_start_and_unlocked_with_the_end() -> None:
+    """In the same transactions, so that no crash leaves a lock behind."""
+    store = MemoryStore()
+    service = await base_reading(store)
+    await store.commit(begin_txn(KEYS, service, a_base_start(service)))
+    locked = (await base_reading(store)).around.base
+
+    service = await base_reading(store)
+    await store.commit(continue_txn(KEYS, service, a_turn(service)))
+    ended = (await base_reading(store)).around.base
+
+    assert f"{SERVICE}/r1" == locked.lock
+    assert Base() == ended
+
+
+async def test_base_that_was_locked_meanwhile_fails_a_start() -> None:
+    """A start rests on the base as it was read, also one that leaves it alone."""
+    store = MemoryStore()
+    service = await base_reading(store)
+    await store.commit(Txn((), (Put(KEYS.base, encode(Base(lock="search/q1"))),)))
+
+    with pytest.raises(Conflict):
+        await store.commit(begin_txn(KEYS, service, a_start(service)))

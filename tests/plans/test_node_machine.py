@@ -32,6 +32,25 @@ def test_wanted_release_takes_the_next_step(
     assert Verdict(phase, action) == assess(msgspec.structs.replace(WANTED, **more))
 
 
+@pytest.mark.parametrize(
+    ("more", "phase", "action"),
+    [
+        ({}, N.FETCHING, Action.STAGE),
+        ({"is_staged": True}, N.STAGED, Action.NONE),
+        ({"is_staged": True, "is_resident": True, "is_probed": True}, N.DRAINING, Action.NONE),
+    ],
+)
+def test_release_of_another_base_is_staged_and_no_more(
+    more: dict[str, bool], phase: N, action: Action
+) -> None:
+    """Nor does the gateway keep it once its base is to go."""
+    facts = msgspec.structs.replace(WANTED, is_on_base=False, **more)
+
+    assert Verdict(phase, action) == assess(facts)
+    retained = msgspec.structs.replace(LEFT, may_unload=False, is_on_base=False)
+    assert Verdict(N.DRAINING) == assess(retained)
+
+
 def test_engine_that_was_restarted_is_loaded_again() -> None:
     """What was probed in the engine's earlier run does not count: it is not resident."""
     facts = msgspec.structs.replace(LOADED, is_resident=False)
@@ -111,14 +130,15 @@ ALL_FACTS = [
         may_unload=unload and not wanted,
         is_staged=staged,
         is_resident=resident,
+        is_on_base=on_base,
         is_probed=probed,
         is_offered=offered,
         in_flight=flying,
         draining_s=drained,
         failure=failure,
     )
-    for wanted, unload, staged, resident, probed, offered in itertools.product(
-        (False, True), repeat=6
+    for wanted, unload, staged, resident, on_base, probed, offered in itertools.product(
+        (False, True), repeat=7
     )
     for flying in (None, 0, 3)
     for drained in (0.0, 99.0)
@@ -132,6 +152,8 @@ def test_any_facts_have_a_verdict_that_is_safe() -> None:
         verdict = assess(facts)
         assert verdict.action is not Action.LOAD or facts.is_staged
         assert verdict.action is not Action.PROBE or facts.is_resident
+        assert facts.is_on_base or verdict.action not in {Action.LOAD, Action.PROBE}
+        assert facts.is_on_base or verdict.phase is not N.READY
         assert verdict.action is not Action.UNLOAD or (facts.may_unload and not facts.is_wanted)
         assert verdict.phase is not N.READY or (facts.is_resident and facts.is_probed)
 
@@ -145,7 +167,7 @@ def test_doing_what_is_next_makes_a_release_ready_and_unloads_it() -> None:
         Action.UNLOAD: {"is_resident": False, "is_probed": False},
     }
     for start in ALL_FACTS:
-        if start.failure or (start.is_probed and not start.is_resident):
+        if start.failure or not start.is_on_base or (start.is_probed and not start.is_resident):
             continue
         facts, seen = start, [assess(start).phase]
         while (action := assess(facts).action) is not Action.NONE:

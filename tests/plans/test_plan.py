@@ -161,7 +161,7 @@ def test_error_names_the_field_and_what_is_allowed(content: object, path: str, w
             "weights grow from step to step, as in 10, 25, 50, 100",
         ),
         (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
-        (SWITCH | {"gate": {"zzz": 1}}, "known: max_absent, max_failed, ready"),
+        (SWITCH | {"gate": {"zzz": 1}}, "known: max_absent, max_failed, max_unavailable, ready"),
         (SWITCH | {"service": 7}, "put it in quotes"),
     ],
 )

@@ -6,6 +6,7 @@ for a conductor's decision the election too. So of any number of writers at most
 
 from collections.abc import Iterable
 
+from vctl_plans import basing
 from vctl_plans.alert import Alert, decided
 from vctl_plans.codec import encode
 from vctl_plans.errors import Conflict, Indeterminate
@@ -43,6 +44,10 @@ def begin_txn(keys: Keys, service: Service, begin: Begin) -> Txn:
     if service.spec is None:
         write.append(Put(keys.spec(name), encode(ServiceSpec(service=name, by=begin.rollout.by))))
         compare.append(ModRevisionIs(keys.spec(name), 0))
+    if service.around.revision is not None:
+        compare.append(ModRevisionIs(keys.base, service.around.revision))
+    if begin.base:
+        write.append(Put(keys.base, encode(begin.base)))
     if begin.release:
         compare.append(CreateRevisionIs(keys.release(name, begin.release.number), 0))
         write.append(Put(keys.release(name, begin.release.number), encode(begin.release)))
@@ -74,6 +79,9 @@ def continue_txn(keys: Keys, service: Service, turn: Continue, *, fence: int = 0
     ]
     if turn.route:
         write.append(Put(keys.route(name), encode(turn.route, over=service.route_bytes)))
+    base = basing.released(service, turn.before, turn.rollout)
+    if base:
+        write.append(Put(keys.base, encode(base)))
     own = decided(turn.before, turn.rollout, by_operator=not fence)
     write += _puts(keys, (*own, *turn.alerts))
     return Txn(tuple(compare), tuple(write))

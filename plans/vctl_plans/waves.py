@@ -1,0 +1,258 @@
+"""Base weights by waves: nodes change their base a few at a time, and traffic follows them.
+
+The order that keeps requests safe, and that no change may break:
+
+1. never more than `Rollout.wave_size` nodes of the roster are without the base that they are to
+   hold, those that vanished included;
+2. the weight never exceeds the share of nodes that hold the base, counted without the few that may
+   be missing: so either release has as many nodes as its traffic needs;
+3. the next nodes change only once every node acts on the route that left them less traffic.
+
+The last few nodes change when no traffic is left for the base that they hold. A rollback of what
+has converged takes the same way with the weight from 0 to 100 and no soaks; before that, some
+nodes still hold the base that it goes back to, traffic returns to them at once, and all others
+follow together, since they get none.
+"""
+
+import math
+from typing import Any
+
+from vctl_plans.base import grows, is_in_wave, side, target, whole_wave
+from vctl_plans.decision import (
+    Decision,
+    State,
+    acknowledged,
+    count,
+    move,
+    named,
+    patience_s,
+    pause,
+    stay,
+    stayed,
+    too_many_gone,
+)
+from vctl_plans.events import Observed
+from vctl_plans.gate import STAGED, Tally, readiness
+from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.rollout import Promotion, Rollout
+from vctl_plans.route import Route, shifted
+from vctl_plans.share import FULL_WEIGHT, share
+from vctl_plans.steps import begun
+from vctl_plans.units import duration_text
+
+
+def is_whole(rollout: Rollout) -> bool:
+    """Whether every node is to hold the target's base by now."""
+    return rollout.wave == whole_wave(rollout)
+
+
+def has_way_back(rollout: Rollout, route: Route, number: int) -> bool:
+    """Whether some node still holds the base of release *number*, and traffic can return at once.
+
+    As long as the wave is not whole: it always leaves one out.
+    """
+    return route.stable == number and rollout.wave < FULL_WEIGHT
+
+
+def staged(state: State, event: Observed, number: int) -> Tally:
+    """Return which of the nodes that count have release *number* verified on their disk."""
+    return readiness(
+        stayed(state, event), event.reports, rollout=state.rollout, number=number, enough=STAGED
+    )
+
+
+def begin(state: State, index: int, sentence: str) -> Decision:
+    """Begin the step *index*: nodes change first, the route follows."""
+    said = f"{sentence}, as nodes change their base {size(state.rollout)}"
+    changes: dict[str, Any] = begun(index)
+    return move(state, P.SHIFTING, said, **changes)
+
+
+def size(rollout: Rollout) -> str:
+    """Return how many nodes change at a time, in words."""
+    few = "1 node" if rollout.wave_size == 1 else f"{rollout.wave_size} nodes"
+    return f"by waves of {few}"
+
+
+def rest(state: State, event: Observed, why: str, *, now_s: float, until_s: float) -> Decision:
+    """Have the last nodes change: no traffic is left for what they hold.
+
+    They too count as missing meanwhile; while others are, from phase age *until_s* on a person is
+    waited for.
+    """
+    rollout, absent = state.rollout, _unready(state, event)
+    left = {node for node in state.roster if side(rollout, node) != target(rollout)}
+    if len({*absent, *left}) > rollout.wave_size:
+        if now_s < until_s:
+            return stay(state, until_s=until_s)
+        return _no_more(state, absent, now_s)
+    phase = P.ROLLING_BACK if state.rollout.back_to else P.SHIFTING
+    return move(
+        state,
+        phase,
+        f"{why}: the last nodes change to the base of release {target(state.rollout)}",
+        wave=whole_wave(state.rollout),
+        promoted=Promotion.NONE,
+    )
+
+
+def turn(state: State, event: Observed, now_s: float, *, weight: float) -> Decision | None:
+    """Take the next turn towards *weight* percent on the target; None once it is there.
+
+    After the last nodes were told to change, it is there when all of them have.
+    """
+    rollout, plan = state.rollout, state.plan
+    lost = too_many_gone(state, event, now_s) or _unheard(state, event, now_s)
+    if lost:
+        return lost
+    held = _held(state, event)
+    if held.missing or held.is_beyond(plan):
+        return _late(state, held, now_s)
+    if is_whole(rollout):
+        return None
+    can = _reachable(state, weight, len(held.done))
+    if can > _weight(state):
+        return _shift(state, can, len(held.done))
+    if _weight(state) >= weight:
+        return None
+    return _next(state, event, now_s, needed=_needed(state, weight) - len(held.done))
+
+
+def _unheard(state: State, event: Observed, now_s: float) -> Decision | None:
+    """Wait until every node acts on the route; from the deadline on a person is waited for."""
+    tally = acknowledged(state, event)
+    limit_s = patience_s(state, event, tally)
+    if tally.is_complete:
+        return None
+    if now_s < limit_s:
+        return stay(state, until_s=limit_s)
+    why = f"after {duration_text(limit_s)} these nodes do not report the route:"
+    return pause(state, f"{why} {named(tally.missing)}", tally.missing, now_s=now_s)
+
+
+def _held(state: State, event: Observed) -> Tally:
+    """Return who of those that are to hold the target's base is ready for it."""
+    rollout, number = state.rollout, target(state.rollout)
+    members = [node for node in stayed(state, event) if side(rollout, node) == number]
+    return readiness(members, event.reports, rollout=rollout, number=number)
+
+
+def _late(state: State, held: Tally, now_s: float) -> Decision:
+    """Wait for the nodes that change; no longer where they refuse, or at the deadline."""
+    limit_s, number = state.plan.prepare_s, target(state.rollout)
+    if now_s < limit_s and not held.is_beyond(state.plan):
+        return stay(state, until_s=limit_s)
+    late = held.missing + tuple(node for node, _ in held.refused)
+    cause = "".join(f": {reason}" for _, reason in held.refused[:1])
+    why = f"release {number} is not ready on {named(late)}, which change to its base{cause}"
+    return pause(state, why, late, now_s=now_s)
+
+
+def _capacity(state: State) -> int:
+    """Return how many nodes carry all of the traffic: all but those that may be missing."""
+    return max(1, len(state.roster) - state.rollout.wave_size)
+
+
+def _needed(state: State, weight: float) -> int:
+    """Return how many nodes must hold the target's base before it may get *weight* percent."""
+    return math.ceil(weight * _capacity(state) / FULL_WEIGHT)
+
+
+def _reachable(state: State, weight: float, ready: int) -> float:
+    """Return the weight up to *weight* that so many ready nodes can carry."""
+    enough = ready >= _needed(state, weight)
+    return weight if enough else FULL_WEIGHT * ready / _capacity(state)
+
+
+def _weight(state: State) -> float:
+    """Return the target's weight in the route as it is."""
+    route, number = state.route, target(state.rollout)
+    if route.stable == number:
+        return FULL_WEIGHT
+    return route.weight if route.candidate == number else 0.0
+
+
+def _shift(state: State, weight: float, ready: int) -> Decision:
+    rollout, number = state.rollout, target(state.rollout)
+    return move(
+        state,
+        rollout.phase,
+        f"{ready} of {len(state.roster)} nodes hold the base of release {number}:"
+        f" {weight:.4g} % of traffic moves to it",
+        route=shifted(state.route, number, weight),
+        has_moved=True,
+    )
+
+
+def _next(state: State, event: Observed, now_s: float, *, needed: int) -> Decision:
+    """Have the next nodes change, as many as may be missing beside those that are missing now."""
+    rollout, limit_s = state.rollout, state.plan.prepare_s
+    absent = _unready(state, event)
+    room = min(rollout.wave_size - len(absent), needed)
+    if room > 0:
+        nodes, wave = next_wave(rollout, state.roster, room=room)
+        number = target(rollout)
+        verb = "changes" if len(nodes) == 1 else "change"
+        why = f"{named(nodes)} {verb} to the base of release {number}"
+        return move(state, rollout.phase, why, wave=wave)
+    if now_s < limit_s:
+        return stay(state, until_s=limit_s)
+    return _no_more(state, absent, now_s)
+
+
+def _no_more(state: State, absent: tuple[str, ...], now_s: float) -> Decision:
+    verb = "is" if len(absent) == 1 else "are"
+    why = f"no more nodes can change their base: {named(absent)} {verb} not ready"
+    return pause(state, why, absent, now_s=now_s)
+
+
+def next_wave(
+    rollout: Rollout, roster: tuple[str, ...], *, room: int
+) -> tuple[tuple[str, ...], float]:
+    """Return the next nodes to change, at most *room*, and the wave that lets them and no others.
+
+    In the order of their shares, and backwards on the way back, so that who changed last is the
+    first to return.
+    """
+    shares = sorted((share(rollout.id, node), node) for node in roster)
+    if grows(rollout):
+        left = [(at, node) for at, node in shares if not is_in_wave(rollout, node)]
+        chosen, others = left[:room], left[room:]
+        wave = others[0][0] if others else FULL_WEIGHT
+    else:
+        left = [(at, node) for at, node in reversed(shares) if is_in_wave(rollout, node)]
+        chosen, others = left[:room], left[room:]
+        wave = chosen[-1][0] if others and chosen else 0.0
+    return tuple(sorted(node for _, node in chosen)), wave
+
+
+def _unready(state: State, event: Observed) -> tuple[str, ...]:
+    """Return the nodes of the roster that are not ready for what they are to hold."""
+    rollout, found = state.rollout, set(state.roster)
+    for number in {side(rollout, node) for node in state.roster}:
+        members = [n for n in stayed(state, event) if side(rollout, n) == number]
+        found -= {*readiness(members, event.reports, rollout=rollout, number=number).done}
+    return tuple(sorted(found))
+
+
+def leave(state: State, event: Observed, now_s: float) -> Decision | None:
+    """Have all nodes change at once to what has all traffic; None when they have, or are too late.
+
+    Only once every node acts on that route: until then some gateway may still send requests to
+    what they hold.
+    """
+    rollout, plan = state.rollout, state.plan
+    tally = acknowledged(state, event)
+    limit_s = patience_s(state, event, tally)
+    if rollout.unload or (not tally.is_complete and now_s >= limit_s):
+        return None
+    if not tally.is_complete:
+        return stay(state, until_s=limit_s)
+    if not is_whole(rollout):
+        number = target(rollout)
+        why = f"{count(tally)} report the route: all others change to the base of release {number}"
+        return move(state, rollout.phase, why, wave=whole_wave(rollout))
+    held = _held(state, event)
+    if held.is_complete or now_s >= plan.prepare_s or held.is_beyond(plan):
+        return None
+    return stay(state, until_s=plan.prepare_s)
