@@ -133,12 +133,12 @@ class Agent:
         self._presence = Presence(
             store,
             self._keys,
-            self._record(),
+            self._record(engine.capabilities),
             ttl_s=settings.lease_ttl,
             crashpoints=self._crashpoints,
         )
 
-    def _record(self) -> NodeRecord:
+    def _record(self, capabilities: tuple[str, ...]) -> NodeRecord:
         settings = self._settings
         return NodeRecord(
             node=settings.node,
@@ -146,6 +146,7 @@ class Agent:
             gateway_url=settings.gateway_url,
             admin_url=f"http://{settings.admin.host}:{settings.admin.port}",
             engine=settings.engine,
+            capabilities=capabilities,
         )
 
     def _known_releases(self) -> list[Release]:

@@ -158,6 +158,26 @@ class Executor:
         after = await self._same_engine(before, name)
         self._probed.add(after.incarnation, name)
 
+    async def swap_base(self, root: str) -> None:
+        """Have the engine hold the base of *root*, and nothing of the one before.
+
+        Raises:
+            PermanentEngineError: It refused, or what it says afterwards does not confirm it.
+            TemporaryEngineError: It is away or busy; trying again may help.
+        """
+        path = str(self._artifacts.path(root)) if root else ""
+        async with self._changing:
+            before = self._watch.latest
+            await self._engine.swap_base(path)
+            self._crashpoints.passed("base swapped")
+            after = await self._watch.refresh()
+        if after is None:
+            raise TemporaryEngineError("the engine does not answer since its base was swapped")
+        problem = _unconfirmed(before, after, path)
+        if problem:
+            raise PermanentEngineError(f"the change of the base is not confirmed: {problem}")
+        _log.info("base swapped", root=root[:12])
+
     async def _same_engine(
         self, before: Description | None, name: str, cause: EngineError | None = None
     ) -> Description:
@@ -179,6 +199,17 @@ class Executor:
             seen = await self._watch.refresh()
         if not seen or any(resident.name == name for resident in seen.adapters):
             raise TemporaryEngineError(f"the engine was told to unload {name} and still lists it")
+
+
+def _unconfirmed(before: Description | None, after: Description, path: str) -> str:
+    """Return what speaks against it that the engine holds the base at *path* and nothing else."""
+    if after.base_path != path:
+        return f"the engine holds {after.base_path or 'the base that it was started with'}"
+    if before and before.incarnation == after.incarnation and before.base_path != path:
+        return "the engine says that it is as it was"
+    if after.adapters:
+        return f"{after.adapters[0].name} is still loaded"
+    return f"{after.cached} entries are still cached" if after.cached else ""
 
 
 def _ignored(_phase: NodePhase) -> None:

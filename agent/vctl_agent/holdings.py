@@ -5,6 +5,8 @@ file and its own word to the application. So a release is whole when all of its 
 it goes with what no other release needs.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from vctl_agent.application import Application
@@ -42,17 +44,26 @@ class Held(msgspec.Struct, frozen=True):
 class Holdings:
     """Looks at disk, engine and application."""
 
-    def __init__(self, artifacts: ArtifactStore, probed: Probed, application: Application) -> None:
+    def __init__(
+        self,
+        artifacts: ArtifactStore,
+        probed: Probed,
+        application: Application,
+        has_base: Callable[[Release], bool],
+    ) -> None:
         self._artifacts = artifacts
+        self._has_base = has_base
         self._probed = probed
         self._application = application
 
     def of(self, service: Service, release: Release, engine: Description | None) -> Held:
         """Return what is here of *release*.
 
-        A release without an adapter is served by the base, which the engine always holds.
+        A release without an adapter is served by the base alone. An adapter of another base is not
+        the release's: one name may stand for both, never at a time.
         """
-        has_adapter = engine is not None and self._has_adapter(release, engine)
+        is_of_base = engine is not None and self._has_base(release)
+        has_adapter = is_of_base and engine is not None and self._has_adapter(release, engine)
         is_whole = has_adapter and self._application.has(release)
         return Held(
             is_shared=is_shared(service, release),

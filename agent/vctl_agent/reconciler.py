@@ -9,12 +9,14 @@ at a time: releases of one root share their adapter in the engine, and nothing e
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
 
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.basechange import BaseChange
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -24,6 +26,7 @@ from vctl_agent.local import AgentState, GatewayState, ReadyRelease
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Key, Occasion, Tries
 from vctl_agent.watched import report_interval_s, watched
+from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
 from vctl_plans.inspection import Checks
 from vctl_plans.node import NodeReport, ReleaseReport
@@ -76,7 +79,8 @@ class Reconciler:
         self._boot_id = boot_id
         self._engine_url = engine_url
         self._engine = engine
-        self._holdings = Holdings(artifacts, probed, application)
+        self._base = BaseChange(node, artifacts=artifacts, swap=executor.swap_base, clock=clock)
+        self._holdings = Holdings(artifacts, probed, application, self._base.is_held)
         self._executor = executor
         self._on_report = on_report
         self._checks = checks
@@ -127,6 +131,7 @@ class Reconciler:
         if self._fleet is None:
             return _LONGEST_SLEEP_S
         engine = self._engine.latest
+        self._base.look(self._fleet, engine)
         verdicts: list[tuple[Service, Release, Verdict]] = []
         for service in self._fleet.services.values():
             for release in self._holdings.of_interest(service, engine):
@@ -135,14 +140,17 @@ class Reconciler:
         if engine:
             link.tell(self._agent_state(verdicts))
         self._make_report(verdicts, engine, link)
+        if self._base.is_due(link.heard):
+            self._run(self._change_base())
         self.unserved = "; ".join(
             f"release {release.number} of {service.name} is {verdict.phase}"
             for service, release, verdict in verdicts
             if release.number in service.current_route.serving
+            and is_of_base(service, release.number, self._node)
             and verdict.phase is not NodePhase.READY
         )
-        waits = [v.wake_s for _, _, v in verdicts if v.wake_s is not None]
-        return max(0.05, min([*waits, _LONGEST_SLEEP_S]))
+        waits = [self._base.wait_s(), *(verdict.wake_s for _, _, verdict in verdicts)]
+        return max(0.05, min([_LONGEST_SLEEP_S, *(s for s in waits if s is not None)]))
 
     def _facts(
         self,
@@ -163,12 +171,14 @@ class Reconciler:
             may_unload=may_unload,
             is_staged=self._holdings.is_staged(release),
             is_resident=is_resident,
+            is_on_base=engine is None or self._base.is_on_base(release),
             is_probed=held.is_probed,
             is_offered=heard is not None and is_offered(service, release, heard, held),
             in_flight=in_flight(service, release, heard, held) if heard else None,
             draining_s=self._draining_s(key, may_unload=may_unload),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
-            failure=self._tries.failure(
+            failure=self._base.failure(release)
+            or self._tries.failure(
                 key, _occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
             ),
         )
@@ -201,9 +211,16 @@ class Reconciler:
     def _start(self, verdict: Verdict, release: Release, held: Held, on: Occasion) -> None:
         names = changed(verdict.action, release, held)
         self._doing.update(dict.fromkeys(names, verdict.phase))
-        task = asyncio.create_task(self._do(verdict.action, release, held, names, on=on))
+        self._run(self._do(verdict.action, release, held, names, on=on))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _change_base(self) -> None:
+        await self._base.change()
+        self.wake()
 
     async def _do(
         self, action: Action, release: Release, held: Held, names: list[str], *, on: Occasion
@@ -257,6 +274,7 @@ class Reconciler:
             node=self._node,
             boot_id=self._boot_id,
             incarnation=engine.incarnation if engine else "",
+            base=self._base.held_root,
             releases=tuple(
                 ReleaseReport(
                     service=service.name,

@@ -66,9 +66,9 @@ class Tries:
         was_restarted = now.incarnation not in {"", tried.occasion.incarnation}
         if tried.is_permanent and is_of_engine and was_restarted:
             return None
-        is_probe = tried.action is Action.PROBE and tried.is_permanent
+        is_of_node = tried.action in {Action.PROBE, Action.SWAP_BASE} and tried.is_permanent
         return Failure(
-            phase=NodePhase.QUARANTINED if is_probe else NodePhase.FAILED,
+            phase=NodePhase.QUARANTINED if is_of_node else NodePhase.FAILED,
             reason=tried.reason,
             is_permanent=tried.is_permanent,
             retry_in_s=max(0.0, tried.retry_at - self._clock()),

@@ -12,8 +12,8 @@ from vctl_plans.codec import Value, digest
 from vctl_plans.names import engine_name
 from vctl_plans.phase import Component
 
-STAGED = (Component.ADAPTER, Component.PROMPT, Component.INDEX)
-"""What a node brings to its disk for a release; base weights belong to the fleet."""
+STAGED = (Component.WEIGHTS, Component.ADAPTER, Component.PROMPT, Component.INDEX)
+"""What a node brings to its disk for a release."""
 
 APPLICATION = (Component.PROMPT, Component.INDEX)
 """What the application reads, and no engine."""

@@ -12,6 +12,7 @@ import pytest
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.engines.port import Engine, Resident
 from vctl_agent.engines.torch_client import TorchEngine
+from vctl_plans.base import SWAP_BASE
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
 ENGINE = Path(sys.executable).with_name("vctl-engine")
@@ -25,6 +26,7 @@ class Served:
     first: str
     second: str
     broken: str
+    other_base: str
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("engine")
     base, first, second = (folder / name for name in ("base", "first", "second"))
     _run("make-base", base, "--seed", "1")
+    other_base = folder / "other"
+    _run("make-base", other_base, "--seed", "2")
     _run("make-adapter", first, "--base", base, "--seed", "1")
     _run("make-adapter", second, "--base", base, "--seed", "2")
     broken = folder / "broken"
@@ -48,7 +52,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             assert time.monotonic() < deadline, (folder / "log").read_text()
             time.sleep(0.05)
         url = f"http://127.0.0.1:{port_file.read_text().strip()}"
-        yield Served(url, str(first), str(second), str(broken))
+        yield Served(url, str(first), str(second), str(broken), str(other_base))
     finally:
         process.terminate()
         process.wait(timeout=20)
@@ -67,6 +71,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
     served: Served = request.getfixturevalue("served")
     async with TorchEngine(served.url) as made:
         yield made
+        await made.swap_base("")
         for resident in (await made.describe()).adapters:
             await made.unload(resident.name)
 
@@ -134,6 +139,56 @@ async def test_incarnation_stays_while_the_process_lives(engine: Engine) -> None
 
     assert before.incarnation
     assert before.incarnation == (await engine.describe()).incarnation
+
+
+@pytest.fixture
+def other_base(request: pytest.FixtureRequest, engine: Engine) -> str:
+    return _path(request, engine, "other_base")
+
+
+async def test_swapped_base_leaves_nothing_of_the_old_one(
+    engine: Engine, first: str, other_base: str
+) -> None:
+    """No adapter and nothing cached; and it is told as a start of the engine is."""
+    await engine.load("support@1", first)
+    await engine.probe("support@1")
+    before = await engine.describe()
+    await engine.swap_base(other_base)
+    after = await engine.describe()
+
+    assert SWAP_BASE in engine.capabilities
+    assert ("", other_base) == (before.base_path, after.base_path)
+    assert before.cached
+    assert ((), 0) == (after.adapters, after.cached)
+    assert before.incarnation != after.incarnation
+
+
+async def test_swapping_back_takes_the_base_that_it_was_started_with(
+    engine: Engine, first: str, other_base: str
+) -> None:
+    """Its adapters load again; to swap to what is there changes nothing."""
+    await engine.swap_base(other_base)
+    await engine.swap_base("")
+    there = await engine.describe()
+    await engine.swap_base("")
+    await engine.load("support@1", first)
+    await engine.probe("support@1")
+
+    assert "" == there.base_path
+    assert there.incarnation == (await engine.describe()).incarnation
+
+
+@pytest.mark.torch
+async def test_base_that_cannot_be_loaded_changes_nothing(served: Served) -> None:
+    """It is refused for good, and the old one serves on with its adapters."""
+    async with TorchEngine(served.url) as engine:
+        await engine.load("support@1", served.first)
+        before = await engine.describe()
+        with pytest.raises(PermanentEngineError):
+            await engine.swap_base(served.first)
+
+        assert before == await engine.describe()
+        await engine.unload("support@1")
 
 
 @pytest.mark.torch

@@ -1,11 +1,14 @@
 """An engine in memory, for tests of the agent: does as it is told, or fails as it is scripted."""
 
 from vctl_agent.engines.port import Description, Resident
+from vctl_plans.base import SWAP_BASE
 from vctl_plans.errors import EngineError, TemporaryEngineError
 
 
 class FakeEngine:
     """An engine with scripted failures; `calls` lists what it was asked to change."""
+
+    capabilities: tuple[str, ...] = (SWAP_BASE,)
 
     def __init__(self, *, max_adapters: int = 8) -> None:
         self.incarnation = "fake-1"
@@ -14,13 +17,21 @@ class FakeEngine:
         self.calls: list[tuple[str, str]] = []
         self.failures: dict[str, EngineError] = {}  # by method
         self.free_memory: float | None = None
+        self.base_path = ""
+        self.cached = 0  # entries; anything that is loaded or probed may leave some
+        self.keeps_cache = False  # swaps its base and flushes nothing
         self.is_away = False
         self.lies = False  # says yes and does nothing
 
     def restart(self) -> None:
         """Lose everything, as a process that starts anew."""
+        self.base_path = ""
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self.incarnation = f"fake-{int(self.incarnation.removeprefix('fake-')) + 1}"
         self.adapters.clear()
+        self.cached = 0
 
     async def describe(self) -> Description:
         """Return what it holds."""
@@ -31,6 +42,8 @@ class FakeEngine:
             version="1",
             incarnation=self.incarnation,
             base="base",
+            base_path=self.base_path,
+            cached=self.cached,
             max_adapters=self.max_adapters,
             adapters=held,
             free_memory=self.free_memory,
@@ -51,6 +64,17 @@ class FakeEngine:
     async def probe(self, name: str) -> None:
         """Find nothing wrong, unless scripted."""
         self._meet("probe", name)
+        self.cached += 1
+
+    async def swap_base(self, path: str) -> None:
+        """Hold another base, and nothing else."""
+        self._meet("swap_base", path)
+        if self.lies or path == self.base_path:
+            return
+        kept = self.cached
+        self._begin_anew()
+        self.base_path = path
+        self.cached = kept if self.keeps_cache else 0
 
     async def close(self) -> None:
         """Do nothing."""

@@ -23,6 +23,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     incarnation: str  # changes with every start of the engine's process
     base: str  # the base model's name
+    base_path: str = ""  # the directory of its base; empty: the one that it was started with
+    cached: int | None = None  # entries of its caches; None: not told
     max_adapters: int
     adapters: tuple[Resident, ...] = ()
     free_memory: float | None = None  # share of the memory that it loads into; None: not told
@@ -38,6 +40,8 @@ class Engine(Protocol):
     Raises, in all of its methods: `TemporaryEngineError` when trying again may help (it is away,
     busy or full), `PermanentEngineError` when it may not (it refuses the adapter).
     """
+
+    capabilities: tuple[str, ...]  # what it can do beside adapters, as `base.SWAP_BASE`
 
     async def describe(self) -> Description:
         """Read what the engine holds now."""
@@ -56,6 +60,15 @@ class Engine(Protocol):
 
         Raises:
             PermanentEngineError: It does not, with what was seen.
+        """
+        ...
+
+    async def swap_base(self, path: str) -> None:
+        """Put the base model at *path* in the place of the present one; "": the first one again.
+
+        New requests are refused meanwhile, running ones finish first. Adapters and whatever is
+        cached go with the base that they were of, and the incarnation changes. A base that is
+        there already is no error.
         """
         ...
 

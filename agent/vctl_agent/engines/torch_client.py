@@ -14,6 +14,7 @@ import msgspec
 
 from vctl_agent.engines.port import Description, Resident
 from vctl_agent.engines.probe import Answer, finding
+from vctl_plans.base import SWAP_BASE
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -27,6 +28,12 @@ _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 class _Base(msgspec.Struct):
     name: str
+    path: str
+    is_first: bool
+
+
+class _Cache(msgspec.Struct):
+    blocks: int
 
 
 class _Engine(msgspec.Struct):
@@ -36,6 +43,7 @@ class _Engine(msgspec.Struct):
     base: _Base
     max_loras: int
     adapters: tuple[Resident, ...]
+    cache: _Cache
     free_memory: float | None = None
 
 
@@ -54,6 +62,8 @@ class _Completion(msgspec.Struct):
 
 class TorchEngine:
     """The torch reference engine at one URL."""
+
+    capabilities: tuple[str, ...] = (SWAP_BASE,)
 
     def __init__(self, url: str) -> None:
         self._client = httpx.AsyncClient(base_url=url, timeout=_DESCRIBE_S, trust_env=False)
@@ -85,6 +95,8 @@ class TorchEngine:
             version=engine.version,
             incarnation=engine.incarnation,
             base=engine.base.name,
+            base_path="" if engine.base.is_first else engine.base.path,
+            cached=engine.cache.blocks,
             max_adapters=engine.max_loras,
             adapters=engine.adapters,
             free_memory=engine.free_memory,
@@ -116,6 +128,10 @@ class TorchEngine:
         )
         if found:
             raise PermanentEngineError(f"{name}: {found}")
+
+    async def swap_base(self, path: str) -> None:
+        """Put another base in the place of the present one; one that is there is no error."""
+        await self._ask("POST", "/engine/base", body={"path": path}, within_s=_CHANGE_S)
 
     async def _of_base(self) -> Answer:
         engine = await self.describe()

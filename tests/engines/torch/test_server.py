@@ -200,7 +200,12 @@ async def test_the_engine_describes_itself(client, base, folders):
     told = await get(client, "/engine")
     assert (told["kind"], told["device"], told["max_loras"]) == ("torch", "cpu", 2)
     assert told["free_memory"] is None, "a CPU's memory is not the engine's alone"
-    assert told["base"] == {"name": "base", "path": str(folders / "base"), "digest": base.digest}
+    assert told["base"] == {
+        "name": "base",
+        "path": str(folders / "base"),
+        "digest": base.digest,
+        "is_first": True,
+    }
     assert told["cache"] == dict.fromkeys(("blocks", "hits", "misses", "evictions"), 0) | {
         "capacity": 64
     }

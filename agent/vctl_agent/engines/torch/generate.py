@@ -49,6 +49,7 @@ class Engine:
 
     def __init__(self, base: Base, *, cache_blocks: int) -> None:
         self.base = base
+        self.cache_blocks = cache_blocks
         self.cache: PrefixCache[Tensor] | None = PrefixCache(cache_blocks) if cache_blocks else None
         config = base.model.config
         self.context = config.max_position_embeddings

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,6 +30,12 @@ class UnloadBody(msgspec.Struct, frozen=True, kw_only=True):
     """The body of POST /v1/unload_lora_adapter."""
 
     lora_name: Filled
+
+
+class SwapBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of POST /engine/base."""
+
+    path: str  # empty: the base that the process was started with
 
 
 class Administration:
@@ -62,6 +69,16 @@ class Administration:
         self._service.registry.unload(body.lora_name)
         log.info("adapter unloaded", name=body.lora_name)
         return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+    async def swap_base(self, request: web.Request) -> web.Response:
+        """POST /engine/base: another base model; returns once it answers requests."""
+        body = parse_body(await request.read(), SwapBody)
+        if body.path and not Path(body.path).is_absolute():
+            raise ApiError.invalid(f"path {body.path!r} is not absolute.", param="path")
+        await self._service.swap_base(body.path)
+        base = self._service.engine.base
+        log.info("base swapped", path=base.path, digest=base.digest[:12])
+        return web.Response(text="Success: the base model was swapped.")
 
     async def health(self, _: web.Request) -> web.Response:
         """GET /health: 200 while the inference thread lives."""
@@ -102,6 +119,7 @@ def application(service: Service) -> web.Application:
             web.post("/v1/unload_lora_adapter", administration.unload),
             web.get("/health", administration.health),
             web.get("/engine", administration.engine),
+            web.post("/engine/base", administration.swap_base),
             web.get("/metrics", administration.metrics),
         ]
     )

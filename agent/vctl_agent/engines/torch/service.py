@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from vctl_agent.engines.torch.cache import CacheCounts
+from vctl_agent.engines.torch.checkpoint import load_base
 from vctl_agent.engines.torch.device import free_memory
 from vctl_agent.engines.torch.faults import Faults
 from vctl_agent.engines.torch.generate import Engine, Generation, Order, Piece
@@ -19,6 +20,9 @@ from vctl_agent.engines.torch.lora import Adapter
 from vctl_agent.engines.torch.metrics import Metrics
 from vctl_agent.engines.torch.registry import Registry
 from vctl_agent.engines.torch.scheduler import Job, Scheduler
+
+_FINISH_S = 60.0
+"""That running requests have to finish before a base is swapped; less than a client waits."""
 
 
 class Service:
@@ -37,12 +41,28 @@ class Service:
         self.scheduler = scheduler
         self.faults = faults or Faults()
         self.metrics = Metrics(registry, self.cache_counts)
-        self.incarnation = str(uuid.uuid4())  # tells a restarted process from the one before
+        self.incarnation = str(uuid.uuid4())  # another with each start, and with each base
+        self._first_base = engine.base.path
 
     def cache_counts(self) -> CacheCounts:
         """Return the prefix cache's counts; all zero without one."""
         cache = self.engine.cache
         return CacheCounts(0, 0, 0, 0, 0) if cache is None else cache.counts()
+
+    async def swap_base(self, path: str) -> None:
+        """Serve another base from now on: no adapter, no cached block of the old one is left.
+
+        Raises:
+            ApiError: Requests still run, or there is no base at *path*; nothing changed then.
+        """
+        path = path or self._first_base
+        if path == self.engine.base.path:
+            return
+        device, blocks = self.engine.base.model.device, self.engine.cache_blocks
+        base = await self.registry.swap(lambda: load_base(path, device=device), within_s=_FINISH_S)
+        # No await between the registry's change and this: no request meets one without the other.
+        self.engine = Engine(base, cache_blocks=blocks)
+        self.incarnation = str(uuid.uuid4())
 
     async def pieces(self, order: Order, *, adapter: Adapter | None) -> AsyncGenerator[Piece]:
         """Carry out an order and yield its pieces as they come.
@@ -86,6 +106,7 @@ class Service:
                 "name": self.registry.base_name,
                 "path": self.engine.base.path,
                 "digest": self.engine.base.digest,
+                "is_first": self.engine.base.path == self._first_base,
             },
             "context": self.engine.context,
             "free_memory": free_memory(self.engine.base.model.device),
