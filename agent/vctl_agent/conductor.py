@@ -33,7 +33,7 @@ from vctl_plans.plan import Plan
 from vctl_plans.rollout import Progress, Rollout, Roster
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.store.commit import commit_own, continue_txn, progress_txn
-from vctl_plans.store.port import KeyValue, Store
+from vctl_plans.store.port import KeyValue, Store, Txn
 from vctl_plans.verdict import Verdict
 from vctl_plans.watching import Watching
 
@@ -181,7 +181,7 @@ class Conductor:
         for event in events:
             decision = step(state, event, now_s)
             if decision.rollout != rollout:
-                await self._write(service, rollout, decision)
+                await self._write(service, nodes, decision)
                 return _CHECKPOINT_S  # the watch brings what was written, and wakes
         if decision.wake_s is None:
             return _CHECKPOINT_S  # no deadline runs, so no time need be kept
@@ -204,14 +204,21 @@ class Conductor:
             await tell(self._store, self._keys, [alert], fence=self._fence)
             self._drifted[rollout.service] = alert.id
 
-    async def _write(self, service: Service, before: Rollout, decision: Decision) -> None:
-        route = decision.state.route
+    async def _write(self, service: Service, fleet: Fleet, decision: Decision) -> None:
+        before, route = service.rollout, decision.state.route
+        assert before is not None  # noqa: S101  there is nothing to decide without one
         turn = Continue(
             before=before,
             rollout=decision.rollout,
             route=route if route != service.current_route else None,
         )
         txn = continue_txn(self._keys, service, turn, fence=self._fence)
+        after = msgspec.structs.replace(service, rollout=decision.rollout, route=route)
+        beside = self._peering.beside(after, fleet, self._entries.get(self._keys.services, {}))
+        if beside:
+            txn = Txn(
+                (*txn.comparisons, *beside.comparisons), (*txn.operations, *beside.operations)
+            )
         revision = await commit_own(self._store, self._keys, txn, decision.rollout)
         self._written[service.name] = revision
         _log.info(

@@ -18,7 +18,7 @@ from vctl_plans.keys import Keys
 from vctl_plans.peers import Peers, Standing, listed, standing
 from vctl_plans.snapshot import Fleet, Service
 from vctl_plans.store.commit import peers_txn
-from vctl_plans.store.port import KeyValue, Store
+from vctl_plans.store.port import KeyValue, Store, Txn
 
 PERIOD_S = 1.0
 RETRY_S = 5.0
@@ -69,6 +69,21 @@ class Peering:
             for service in services.values()
         ]
         return min(waits, default=math.inf)
+
+    def beside(self, service: Service, nodes: Fleet, entries: Mapping[str, KeyValue]) -> Txn | None:
+        """Return what must be written in one with a decision that *service* is the outcome of.
+
+        While nodes change their base by waves, the route moves traffic to what few nodes hold, and
+        nodes leave what others send them: gateways must see both at once.
+        """
+        if service.rollout is None or not service.rollout.is_by_waves:
+            return None
+        entry = entries.get(self._keys.peers(service.name))
+        before = _read(entry) if entry else Peers(service=service.name)
+        peers = listed(service, standing(nodes), before)
+        if before.v > SCHEMA or peers == before:
+            return None
+        return peers_txn(self._keys, peers, before=entry, fence=self._fence)
 
     async def _look(self, service: Service, nodes: Standing, entry: KeyValue | None) -> float:
         wait_s = self._not_before.get(service.name, -math.inf) - self._clock()

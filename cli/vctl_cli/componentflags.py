@@ -22,18 +22,32 @@ IndexRoot = Annotated[
     str, typer.Option(metavar="b3:...", help="The Merkle root that the index must have.")
 ]
 
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH",
+        help="Base model to bring in: a directory. Nodes change to it a few at a time.",
+    ),
+]
+WeightsRoot = Annotated[
+    str, typer.Option(metavar="b3:...", help="The Merkle root that the base model must have.")
+]
+
 Given = tuple[str, str]
 """A path or URI, and a root; each may be empty."""
 
 
-def release_content(*, adapter: Given, prompt: Given, index: Given) -> dict[str, dict[str, str]]:
+def release_content(
+    *, adapter: Given, prompt: Given, index: Given, weights: Given
+) -> dict[str, dict[str, str]]:
     """Return the components that the flags name, as a plan file would; empty where they name none.
 
     Raises:
         PlanError: A root is none, or stands without what must have it.
     """
     content: dict[str, dict[str, str]] = {}
-    for name, (path, root) in {"adapter": adapter, "prompt": prompt, "index": index}.items():
+    parts = {"adapter": adapter, "prompt": prompt, "index": index, "weights": weights}
+    for name, (path, root) in parts.items():
         flag = "--root" if name == "adapter" else f"--{name}-root"
         if root:
             check_root(root, what=flag)

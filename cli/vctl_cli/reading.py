@@ -4,6 +4,7 @@ The whole fleet is read over etcd's JSON gateway, which starts fast; where a clu
 that be, over gRPC. What is read for a decision comes from the store that will write it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
@@ -14,8 +15,9 @@ from vctl_plans.codec import decode
 from vctl_plans.errors import PlanError
 from vctl_plans.keys import Keys
 from vctl_plans.names import suggestion
+from vctl_plans.phase import Component
 from vctl_plans.rollout import Progress
-from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
+from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services, surroundings
 from vctl_plans.store.port import KeyValue, Listing, Store
 
 T = TypeVar("T")
@@ -50,13 +52,27 @@ class Reading(msgspec.Struct, frozen=True):
         return bool(service.spec or service.releases or service.rollout or service.route)
 
 
-async def read_service(store: Store, keys: Keys, name: str) -> Reading:
-    """Read one service and who is present."""
-    services = await store.list(keys.service(name))
-    nodes = await store.list(keys.nodes)
+async def read_service(
+    store: Store, keys: Keys, name: str, *, brings_base: bool = False
+) -> Reading:
+    """Read one service, who is present, and the fleet's base.
+
+    The other services are read only where the base may have to change: where the fleet has changed
+    it before, or *brings_base* says that it is about to.
+    """
+    services, nodes, base = await asyncio.gather(
+        store.list(keys.service(name)), store.list(keys.nodes), store.get(keys.base)
+    )
     fleet = read_services(keys, services.entries)
+    service = fleet.services.get(name) or Service(name=name)
+    known = any(Component.WEIGHTS in release.components for release in service.releases.values())
+    may_move = bool(base) or known or brings_base
+    if may_move:
+        fleet = read_services(keys, (await store.list(keys.services)).entries)
+    records = read_nodes(keys, nodes.entries if may_move else (), ()).records
+    around = surroundings(name, base=base, services=fleet, records=records.values())
     return Reading(
-        service=fleet.services.get(name) or Service(name=name),
+        service=msgspec.structs.replace(service, around=around),
         present=tuple(sorted(entry.key.removeprefix(keys.nodes) for entry in nodes.entries)),
     )
 

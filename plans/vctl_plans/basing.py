@@ -27,6 +27,7 @@ def wave_size(service: Service, plan: Plan, target: Release, roster: tuple[str, 
     if not moves_base(service, target):
         return 0
     _refuse_others(service)
+    _refuse_groups(service)
     _refuse_fixed(service)
     size = max(1, plan.max_unavailable.of(len(roster)))
     if service.current_route.stable:
@@ -87,6 +88,14 @@ def _refuse_others(service: Service) -> None:
             f" {listed(around.serving)}, which serves too, would be gone",
             path="release.weights",
             hint="serve other services on a fleet of their own",
+        )
+
+
+def _refuse_groups(service: Service) -> None:
+    if service.current_route.overrides:
+        raise TransitionError(
+            f"groups of {service.name} have a release of their own, whose base would be gone",
+            hint="see them: vctl route show; end what they have: vctl route override rm",
         )
 
 

@@ -28,7 +28,6 @@ from vctl_plans.document import (
 from vctl_plans.errors import PlanError
 from vctl_plans.guardrail import condition
 from vctl_plans.names import check_name, check_root, suggestion
-from vctl_plans.phase import Component
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.units import DURATION_PATTERN, QUOTA_PATTERN
 from vctl_plans.wording import plain
@@ -220,8 +219,6 @@ def require_built(document: AnyDocument) -> None:
     """
     refusals = [
         (document.allow_downtime, "allow_downtime", "is not built yet"),
-        (Component.WEIGHTS in sources(document), "release.weights",
-         "is not built yet; use adapter, prompt or index"),
         (isinstance(document, RollbackDocument) and document.consistency == "strict",
          "consistency", "is never strict in a rollback: it waits for nobody"),
     ]  # fmt: skip

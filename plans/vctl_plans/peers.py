@@ -5,7 +5,8 @@ for as long as it serves, and is not tidied up. A release is listed only from wh
 fleet is not ready for it. A node whose agent died counts as one that is not: its gateway lives on.
 
 The hard decision: which 64 of ten thousand. Those with the lowest hash of (release digest, node),
-so that every conductor lists the same ones, and not the same ones for every release.
+so that every conductor lists the same ones, and not the same ones for every release. A node that is
+to change its base is listed no more, though it says for a moment still that it is ready.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from functools import partial
 import msgspec
 from blake3 import blake3
 
+from vctl_plans.base import is_of_base
 from vctl_plans.codec import Value
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Release
@@ -82,6 +84,7 @@ def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
     for number in sorted(service.current_route.serving & service.releases.keys()):
         release = service.releases[number]
         ready = nodes.ready.get((service.name, number, release.digest), {})
+        ready = {n: url for n, url in ready.items() if is_of_base(service, number, n)}
         entry = held.get((number, release.digest))
         if len(ready) < nodes.nodes:
             entry = _entry(release, ready, entry.gateways if entry else ())

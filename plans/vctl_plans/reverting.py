@@ -5,6 +5,7 @@ As in `operate`: decided on a reading of the service, nothing is written here.
 
 import msgspec
 
+from vctl_plans import basing
 from vctl_plans.errors import TransitionError
 from vctl_plans.events import RollbackAsked
 from vctl_plans.machine import step
@@ -25,6 +26,7 @@ from vctl_plans.operate import (
 )
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Plan
+from vctl_plans.release import Release
 from vctl_plans.rollout import Cause, Rollout, Roster
 from vctl_plans.route import Route, override_of
 from vctl_plans.snapshot import Service
@@ -63,6 +65,7 @@ def rollback_now(
     asked = RollbackAsked(target=target.number, request=request.id, by=request.by,
                           reason=request.reason)  # fmt: skip
     if running:
+        _refuse_other_base(service, running, target)
         state = state_of(service, running, route)
         after = step(state, asked, 0.0).state
         return Continue(running, after.rollout, after.route if after.route != route else None)
@@ -122,6 +125,16 @@ def _at_once(
         rollout=msgspec.structs.replace(after.rollout, seq=0),  # its first decision
         route=after.route if after.route != route else None,
     )
+
+
+def _refuse_other_base(service: Service, running: Rollout, target: Release) -> None:
+    """Refuse to change the nodes' base within a rollout that did not lock it."""
+    if not running.moves_base and basing.moves_base(service, target):
+        raise TransitionError(
+            f"release {target.number} of {service.name} runs on another base, and rollout"
+            f" {running.id} does not change the nodes'",
+            hint="end it first: vctl rollout abort; then vctl rollback --now",
+        )
 
 
 def _way_back(route: Route, running: Rollout | None) -> int:

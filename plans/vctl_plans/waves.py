@@ -17,6 +17,8 @@ follow together, since they get none.
 import math
 from typing import Any
 
+import msgspec
+
 from vctl_plans.base import grows, is_in_wave, side, target, whole_wave
 from vctl_plans.decision import (
     Decision,
@@ -174,12 +176,13 @@ def _weight(state: State) -> float:
 
 def _shift(state: State, weight: float, ready: int) -> Decision:
     rollout, number = state.rollout, target(state.rollout)
+    route = shifted(state.route, number, weight)
     return move(
         state,
         rollout.phase,
         f"{ready} of {len(state.roster)} nodes hold the base of release {number}:"
         f" {weight:.4g} % of traffic moves to it",
-        route=shifted(state.route, number, weight),
+        route=msgspec.structs.replace(route, consistency=state.plan.consistency),
         has_moved=True,
     )
 

@@ -8,9 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.builders import a_plan, a_weighted_plan, an_adapter_wish
+from tests.builders import a_base_wish, a_plan, a_weighted_plan, an_adapter_wish
 from tests.plans.story import FAILED, GROUPS, PASSED, STAFF, UNSURE, Story, a_group_plan
 from vctl_plans import invariants
+from vctl_plans.base import base_root, base_wanted
 from vctl_plans.drift import Finding, Level
 from vctl_plans.errors import PlanError, TransitionError
 from vctl_plans.events import TakenOver
@@ -264,7 +265,69 @@ class Serving(Machine):
         self.story.give(3)
 
 
+class Moving(Machine):
+    """Base weights that change by waves, beside all else; groups have nothing of their own."""
+
+    kinds: ClassVar[list[str]] = ["full-switch", "weighted"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.story.serve(1, 2)
+
+    @rule(
+        number=st.integers(1, 3),
+        weights=weights,
+        manual=manual,
+        soak_s=soaks,
+        more=more,
+        size=st.sampled_from([Quota(percent=10.0), Quota(count=2), Quota(count=3)]),
+    )
+    def start_base(
+        self,
+        number: int,
+        weights: tuple[float, ...],
+        manual: tuple[float, ...],
+        soak_s: float,
+        more: dict[str, Any],
+        size: Quota,
+    ) -> None:
+        """Bring a base."""
+        plan = a_weighted_plan(*weights, soak_s=soak_s, manual=manual, max_unavailable=size, **more)
+        with contextlib.suppress(TransitionError, PlanError):
+            self.story.start(a_base_wish(number), plan=plan)
+
+    @invariant()
+    def traffic_is_where_a_base_is_to_be(self) -> None:
+        """Each release with traffic has a node that is to hold its base, or holds it."""
+        story = self.story
+        if not story.service.rollout or not story.route.stable:
+            return
+        wanted = [base_wanted(story.service, node) for node in FLEET]
+        roots = {base_root(release) for release in wanted if release}
+        route, releases = story.route, story.service.releases
+        shares = {route.candidate: route.weight, route.stable: 100.0 - route.weight}
+        for number, weight in shares.items():
+            assert not weight or base_root(releases[number]) in roots, "\n".join(story.said)
+
+    @invariant()
+    def base_is_locked_while_it_moves(self) -> None:
+        """And at no other time."""
+        service = self.story.service
+        moves = service.is_running and self.story.rollout.moves_base
+        assert bool(service.around.base.lock) == moves
+
+    def teardown(self) -> None:
+        """In the end all nodes hold the base of what serves."""
+        super().teardown()
+        if self.story.service.rollout:
+            self.story.obey()
+            root = base_root(self.story.service.stable)
+            assert {root} == {self.story.bases.get(node, "") for node in FLEET}
+
+
 TestFromNothing = Machine.TestCase
 TestFromNothing.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestServing = Serving.TestCase
 TestServing.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestMoving = Moving.TestCase
+TestMoving.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -202,7 +202,6 @@ def test_any_document_is_a_plan_or_a_plan_error(fields: dict[str, Any], strategy
     ("content", "path"),
     [
         (SWITCH | {"allow_downtime": True}, "allow_downtime"),
-        (SWITCH | {"release": {"weights": {"source": "./base"}}}, "release.weights"),
         (
             {"service": "support", "strategy": "rollback", "consistency": "strict"},
             "consistency",

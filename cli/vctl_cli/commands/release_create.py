@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from vctl_cli.artifacts import artifact
-from vctl_cli.componentflags import Index, IndexRoot, Prompt, PromptRoot, release_content
+from vctl_cli.componentflags import (
+    Index,
+    IndexRoot,
+    Prompt,
+    PromptRoot,
+    Weights,
+    WeightsRoot,
+    release_content,
+)
 from vctl_cli.deciding import repeated
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.options import NewService, Reason, Root
@@ -34,6 +42,8 @@ def create(
     prompt_root: PromptRoot = "",
     index: Index = "",
     index_root: IndexRoot = "",
+    weights: Weights = "",
+    weights_root: WeightsRoot = "",
     reason: Reason = "",
     new_service: NewService = False,
 ) -> ExitCode:
@@ -45,10 +55,13 @@ def create(
     session = session_of(ctx)
     check_name(service, what="service")
     content = release_content(
-        adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root)
+        adapter=(adapter, root),
+        prompt=(prompt, prompt_root),
+        index=(index, index_root),
+        weights=(weights, weights_root),
     )
     if not content:
-        hint = "give --adapter, --prompt or --index"
+        hint = "give --adapter, --prompt, --index or --weights"
         raise PlanError("what is to be in it?", path="release", hint=hint)
     made = {
         Component(name): artifact(Source(**given), component=Component(name), screen=session.screen)

@@ -11,7 +11,15 @@ import msgspec
 import typer
 
 from vctl_cli.artifacts import artifact
-from vctl_cli.componentflags import Index, IndexRoot, Prompt, PromptRoot, release_content
+from vctl_cli.componentflags import (
+    Index,
+    IndexRoot,
+    Prompt,
+    PromptRoot,
+    Weights,
+    WeightsRoot,
+    release_content,
+)
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
@@ -100,6 +108,8 @@ def start(
     prompt_root: PromptRoot = "",
     index: Index = "",
     index_root: IndexRoot = "",
+    weights: Weights = "",
+    weights_root: WeightsRoot = "",
     release: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
     ] = None,
@@ -141,7 +151,8 @@ def start(
         plan=plan, service=service, release=release, soak=soak, to=to, steps=steps,
         strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
         parts=release_content(
-            adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root)
+            adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root),
+            weights=(weights, weights_root),
         ),
         group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
     )  # fmt: skip
@@ -204,7 +215,7 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
     if flags.parts or flags.release:
         content["release"] = flags.parts or flags.release
     elif strategy != "rollback":
-        hint = "give --adapter, --prompt or --index, --release N, or a plan file"
+        hint = "give --adapter, --prompt, --index or --weights, --release N, or a plan file"
         raise PlanError("what is to be rolled out?", path="release", hint=hint)
     if flags.group:
         content["groups"] = [flags.group]
@@ -260,7 +271,12 @@ async def begin(
             groups=wish.groups,
         )
 
-    return await carry_out(store, keys, lambda: read_service(store, keys, document.service), decide)
+    brings_base = Component.WEIGHTS in sources(document)
+
+    async def read() -> Reading:
+        return await read_service(store, keys, document.service, brings_base=brings_base)
+
+    return await carry_out(store, keys, read, decide)
 
 
 def wish_of(session: Session, document: AnyDocument, flags: Flags) -> Wish:
