@@ -100,7 +100,7 @@ def by_waves(state: State, why: str) -> Decision:
     return move(
         state,
         P.ROLLING_BACK,
-        f"{why}: no node holds its base: it is loaded {waves.size(rollout)};"
+        f"{why}: no node holds its base: it is loaded {waves.by_waves_of(rollout.wave_size)};"
         f" {route.stable} serves on meanwhile",
         route=route,
     )

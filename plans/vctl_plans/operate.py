@@ -23,6 +23,7 @@ from vctl_plans.rollout import Cause, Rollout, Roster, wanted
 from vctl_plans.route import Route, override_of, place_of
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
+from vctl_plans.waves import by_waves_of
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +186,7 @@ def beginning(
         watches=plan.watch is not None,
         drain_s=plan.drain_s,
         unload=_handed_on(service, replaced, target),
-        sentence=f"release {target.number} is prepared on {len(roster.nodes)} nodes",
+        sentence=_first_sentence(target, len(roster.nodes), wave_size if route.stable else 0),
         request=request.id,
         by=request.by,
         reason=request.reason,
@@ -198,6 +199,12 @@ def beginning(
         release=new,
         base=basing.locked(service, rollout),
     )
+
+
+def _first_sentence(target: Release, nodes: int, wave_size: int) -> str:
+    """Return what is done first, and what it takes where the nodes' base changes."""
+    said = f"release {target.number} is prepared on {nodes} nodes"
+    return f"{said}; its base goes to them {by_waves_of(wave_size)}" if wave_size else said
 
 
 def refuse_nobody(roster: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from vctl_plans.base import base_root, is_of_base, target
 from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase
@@ -35,6 +36,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     acting: int  # nodes whose gateway acts on that route revision
     revoked: tuple[int, ...]
     sentence: str  # the last decision
+    based: int | None = None  # nodes that hold the base which a rollout brings; None: none does
 
 
 class ReleaseStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +107,8 @@ def status(fleet: Fleet, *, name: str) -> StatusView:
 def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
     """Return one service's line."""
     route, rollout, present = service.current_route, service.rollout, fleet.present()
-    target = target_release(service)
-    ready = [n for n, report in present.items() if _is_ready(report, service.name, target)]
+    number = target_release(service)
+    ready = [n for n, report in present.items() if _is_ready(report, service.name, number)]
     acting = [
         node
         for node, report in present.items()
@@ -119,7 +121,7 @@ def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
         candidate=route.candidate,
         weight=route.weight,
         overrides=tuple(sorted({override.release for override in route.overrides})),
-        target=target,
+        target=number,
         ready=len(ready),
         nodes=len(fleet.records),
         phase=rollout.phase if rollout else "",
@@ -130,7 +132,16 @@ def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
         acting=len(acting),
         revoked=route.revoked,
         sentence=rollout.sentence if rollout else "",
+        based=_based(service, present),
     )
+
+
+def _based(service: Service, present: Mapping[str, NodeReport]) -> int | None:
+    """Return how many nodes hold the base that all are to hold in the end."""
+    if not service.is_running or not service.rollout or not service.rollout.moves_base:
+        return None
+    root = base_root(service.releases.get(target(service.rollout)))
+    return sum(bool(report.incarnation) and report.base == root for report in present.values())
 
 
 def _is_ready(report: NodeReport, service: str, number: int) -> bool:
@@ -162,7 +173,8 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
     engine to hold any.
     """
     record, report = fleet.records.get(node), fleet.reports.get(node)
-    lines = () if report is None else _releases(report, needs(fleet) if needed is None else needed)
+    asked = _asked_of(node, fleet, needs(fleet) if needed is None else needed)
+    lines = () if report is None else _releases(report, asked)
     worst = _worst(line for line in lines if line.is_wanted)
     reason = worst.reason if worst else ""
     if record is None:
@@ -186,6 +198,15 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
         reason=reason,
         releases=lines,
     )
+
+
+def _asked_of(node: str, fleet: Fleet, needed: Needs) -> Needs:
+    """Return what one node should hold: nothing of a base that it is not to hold."""
+    moving = [s for s in fleet.services.values() if s.rollout and s.rollout.moves_base]
+    if not moving:
+        return needed
+    own = {s.name: frozenset(n for n in needed[s.name] if is_of_base(s, n, node)) for s in moving}
+    return {**needed, **own}
 
 
 def _releases(report: NodeReport, needed: Needs) -> tuple[ReleaseStatus, ...]:

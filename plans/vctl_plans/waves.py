@@ -65,15 +65,14 @@ def staged(state: State, event: Observed, number: int) -> Tally:
 
 def begin(state: State, index: int, sentence: str) -> Decision:
     """Begin the step *index*: nodes change first, the route follows."""
-    said = f"{sentence}, as nodes change their base {size(state.rollout)}"
+    said = f"{sentence}, as nodes change their base {by_waves_of(state.rollout.wave_size)}"
     changes: dict[str, Any] = begun(index)
     return move(state, P.SHIFTING, said, **changes)
 
 
-def size(rollout: Rollout) -> str:
+def by_waves_of(size: int) -> str:
     """Return how many nodes change at a time, in words."""
-    few = "1 node" if rollout.wave_size == 1 else f"{rollout.wave_size} nodes"
-    return f"by waves of {few}"
+    return f"by waves of {size} {'node' if size == 1 else 'nodes'}"
 
 
 def rest(state: State, event: Observed, why: str, *, now_s: float, until_s: float) -> Decision:

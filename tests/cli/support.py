@@ -11,6 +11,7 @@ import msgspec
 from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route, some_releases
 from vctl_cli.app import run
 from vctl_cli.world import World
+from vctl_plans.base import SWAP_BASE
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import StoreError
 from vctl_plans.keys import Keys
@@ -125,9 +126,15 @@ def a_fleet(
         vctl.put(KEYS.rollout(SERVICE), rollout)
         vctl.put(KEYS.roster(rollout.roster), Roster(nodes=NODES))
     for node in NODES[:nodes]:
-        vctl.put(KEYS.node(node), NodeRecord(node=node, boot_id=f"boot-{node}", engine="torch"))
+        vctl.put(KEYS.node(node), a_record(node))
         vctl.put(KEYS.report(node), a_report(node, route_revision=99, r1=NodePhase.READY))
     return vctl
+
+
+def a_record(node: str, *capabilities: str) -> NodeRecord:
+    """Return the record of a node whose engine can do all that one can, unless told otherwise."""
+    able = capabilities or (SWAP_BASE,)
+    return NodeRecord(node=node, boot_id=f"boot-{node}", engine="torch", capabilities=able)
 
 
 def conductor(

@@ -12,7 +12,12 @@ from vctl_plans.phase import RolloutPhase
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 
 
-STRATEGIES = {"components": "full-switch", "guarded": "weighted", "strict": "full-switch"}
+STRATEGIES = {
+    "base": "full-switch",
+    "components": "full-switch",
+    "guarded": "weighted",
+    "strict": "full-switch",
+}
 
 
 def test_there_is_an_example_of_each_strategy():
@@ -25,6 +30,8 @@ def test_example_is_started_as_it_stands(example: Path, tmp_path: Path):
     building.adapter(tmp_path / "adapters" / "v2")
     building.fill(tmp_path / "prompts" / "v12", {"system.txt": "You are kind."})
     building.fill(tmp_path / "indexes" / "v3", {"index.faiss": "x"})
+    model = building.pack([building.u8("w", b"1")])
+    building.fill(tmp_path / "bases" / "v2", {"config.json": b"{}", "model.safetensors": model})
     plan = tmp_path / example.name
     plan.write_text(example.read_text())
     route = a_route(stable=2, good=(1, 2), instant=(1,))

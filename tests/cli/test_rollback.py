@@ -1,8 +1,11 @@
 """`vctl rollback`, with --now and without; abort and resume beside it."""
 
-from tests.builders import SERVICE, a_rollout, a_route
-from tests.cli.support import a_fleet, conductor, running
+import msgspec
+
+from tests.builders import SERVICE, a_rollout, a_root, a_route
+from tests.cli.support import KEYS, a_fleet, conductor, running
 from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.release import Artifact
 
 ROLLED_BACK = (P.ROLLED_BACK, "rolled back (3/3) on release 1", {"confirmed": 3})
 
@@ -133,3 +136,18 @@ def test_resume_of_what_is_not_paused_is_7_and_names_the_phase():
     assert "rollout resume is not allowed" in said.err
     assert "is shifting" in said.err
     assert SERVICE in said.err
+
+
+def test_now_says_up_front_that_the_base_comes_back_by_waves():
+    weights = Artifact(root=a_root(9), source="file:///base")
+    vctl = serving_2()
+    second = vctl.service().releases[2]
+    based = msgspec.structs.replace(second, components={**second.components, "weights": weights})
+    vctl.put(KEYS.release(SERVICE, 2), based)
+    said = vctl("rollback", "--now", "--no-watch")
+    assert said.code == 0, said
+    assert (
+        "rollback to release 1 asked: no node holds its base: it is loaded by waves of 1 node;"
+        " 2 serves on meanwhile"
+    ) in said.err
+    assert (2, 0) == (vctl.service().current_route.stable, vctl.service().current_route.candidate)

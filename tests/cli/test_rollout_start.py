@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.builders import NODES, SERVICE, a_report, a_route
+from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route
 from tests.cli.support import (
     CONVERGES,
     KEYS,
@@ -14,10 +14,12 @@ from tests.cli.support import (
     Scene,
     Vctl,
     a_fleet,
+    a_record,
     conductor,
     running,
 )
 from tests.weights import building
+from vctl_plans.base import Base
 from vctl_plans.codec import decode
 from vctl_plans.errors import Conflict
 from vctl_plans.node import NodeRecord
@@ -384,3 +386,54 @@ def test_flag_of_a_component_beside_a_plan_file_is_2(tmp_path: Path):
     said = a_fleet()("rollout", "start", str(plan), "--index", "x")
     assert said.code == 2
     assert f"--index and {plan} both say what to do" in said.err
+
+
+def a_base(path: Path, number: int = 1) -> str:
+    """Return the directory of a base model."""
+    model = building.pack([building.u8("w", bytes([number]))])
+    return str(building.fill(path, {"config.json": "{}", "model.safetensors": model}))
+
+
+def test_base_is_brought_and_locked(tmp_path: Path):
+    vctl = a_fleet()
+    said = vctl("rollout", "start", "--weights", a_base(tmp_path), "--no-watch")
+    assert said.code == 0, said
+    assert "its base goes to them by waves of 1 node" in said.err
+    service = vctl.service()
+    rollout = service.rollout
+    assert rollout is not None
+    assert (1, 0.0) == (rollout.wave_size, rollout.wave)
+    assert "adapter=1,weights=1" == service.releases[2].vector_text
+    entry = asyncio.run(vctl.store.get(KEYS.base))
+    assert entry is not None
+    assert f"{SERVICE}/{rollout.id}" == decode(entry.value, Base).lock
+
+
+def test_nothing_starts_beside_a_base_that_moves(adapter: Path, tmp_path: Path):
+    vctl = a_fleet()
+    vctl.put(KEYS.base, Base(lock="search/q7"))
+    for flags in (("--adapter", str(adapter)), ("--weights", a_base(tmp_path))):
+        said = vctl("rollout", "start", *flags, "--no-watch")
+        refused(said, 7, "rollout q7 of search changes the base of all nodes")
+
+
+def test_base_is_refused_while_another_service_serves(tmp_path: Path):
+    vctl = a_fleet()
+    vctl.put(KEYS.route("search"), a_route(service="search"))
+    said = vctl("rollout", "start", "--weights", a_base(tmp_path), "--no-watch")
+    refused(said, 2, "that of search, which serves too, would be gone")
+
+
+def test_base_is_refused_while_another_rollout_runs(tmp_path: Path):
+    vctl = a_fleet()
+    vctl.put(KEYS.rollout("search"), a_rollout(service="search"))
+    said = vctl("rollout", "start", "--weights", a_base(tmp_path), "--no-watch")
+    refused(said, 7, "rollouts run of search")
+
+
+def test_base_is_refused_by_engines_that_cannot_change_it(adapter: Path, tmp_path: Path):
+    vctl = a_fleet()
+    vctl.put(KEYS.node("b"), a_record("b", "something"))
+    said = vctl("rollout", "start", "--weights", a_base(tmp_path / "base"), "--no-watch")
+    refused(said, 2, "release.weights", "the engine cannot change its base while it runs on b")
+    assert vctl("rollout", "start", "--adapter", str(adapter), "--no-watch").code == 0

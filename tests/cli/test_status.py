@@ -237,3 +237,9 @@ def test_watch_says_when_etcd_is_away():
     vctl.conduct = cut
     said = vctl("status", "--watch", "--timeout", "0.6")
     assert "etcd is away: the last known state" in said.out
+
+
+def test_status_says_how_many_nodes_hold_the_base():
+    rollout = a_rollout(P.SHIFTING, wave_size=1, wave=50.0)
+    said = a_fleet(releases=2, rollout=rollout)("status")
+    assert "shifting, base 3/3" in said.out

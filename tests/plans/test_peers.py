@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import SERVICE, a_report, a_route, a_service
+from tests.builders import SERVICE, a_base_wish, a_report, a_rollout, a_route, a_service
 from vctl_plans import peers as under_test
 from vctl_plans.codec import decode, encode
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.peers import MOST_PEERS, Peer, Peers, ReleasePeers, standing
-from vctl_plans.phase import NodePhase
+from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Fleet, Service
 
@@ -178,3 +178,14 @@ def test_list_is_right_after_any_history_and_then_stands(history: list[set[int]]
         if known - ready:
             assert set(names(peers)) <= {f"n{n}" for n in ready}
             assert min(MOST_PEERS, len(ready)) == len(names(peers))
+
+
+def test_node_that_is_to_change_its_base_is_listed_no_more():
+    """It says still that it is ready: others would send it what it does not serve any more."""
+    releases = dict(service().releases)
+    releases[2] = msgspec.structs.replace(releases[2], components=a_base_wish(2))
+    nodes = fleet(report("a", r1=READY), report("b", r1=READY), report("c", r1=LOADING))
+    for wave, expected in ((0.0, ["a", "b"]), (100.0, [])):
+        rollout = a_rollout(RolloutPhase.SHIFTING, wave_size=1, wave=wave)
+        moving = msgspec.structs.replace(service(), releases=releases, rollout=rollout)
+        assert expected == names(listed(moving, nodes, NOTHING))

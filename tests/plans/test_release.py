@@ -168,8 +168,11 @@ def test_counters_after_a_rollback_are_new_for_what_changes_alone() -> None:
     assert {A: 1, P: 3} == third.vector
 
 
-def test_what_a_node_stages_is_all_but_the_base() -> None:
-    """Base weights are the fleet's; the application reads neither them nor the adapter."""
+def test_what_a_node_stages_is_all_of_it() -> None:
+    """The application reads neither base weights nor the adapter."""
     release = brought({}, 0, weights=4, index=3, adapter=1, prompt=2)
 
-    assert ([A, P, X], [P, X]) == (list(release.staged), list(release.for_application))
+    assert ([Component.WEIGHTS, A, P, X], [P, X]) == (
+        list(release.staged),
+        list(release.for_application),
+    )

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route, a_service
+from tests.builders import NODES, SERVICE, a_base_wish, a_report, a_rollout, a_route, a_service
+from vctl_plans.base import base_root
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase as N
 from vctl_plans.phase import RolloutPhase as P
@@ -112,3 +113,36 @@ def test_view_is_ordered_by_name_and_keeps_problems():
     view = status(fleet, name="eu")
     assert (view.fleet, [node.node for node in view.nodes]) == ("eu", ["a", "b", "c"])
     assert view.problems == ("unreadable Route",)
+
+
+def a_base_fleet(*reports: NodeReport, wave: float) -> Fleet:
+    """Return a fleet in which release 2 brings another base, as far as *wave*."""
+    releases = dict(a_service().releases)
+    bases = {**releases[2].components, **a_base_wish(2)}
+    releases[2] = REPLACE(releases[2], components=bases)
+    rollout = a_rollout(P.SHIFTING, wave_size=1, wave=wave)
+    service = REPLACE(a_service(route=a_route(), rollout=rollout), releases=releases)
+    return REPLACE(a_fleet(*reports), services={SERVICE: service})
+
+
+def test_service_counts_the_nodes_that_hold_the_base():
+    """While a rollout changes it, also before they are ready for anything on it; else nobody."""
+    root = base_root(a_base_fleet(wave=50.0).services[SERVICE].releases[2])
+    loading = REPLACE(a_report("a", r2=N.LOADING), base=root)
+    fleet = a_base_fleet(loading, a_report("b", r1=N.READY), wave=50.0)
+    found = service_status(fleet.services[SERVICE], fleet)
+    assert (1, 0) == (found.based, found.ready)
+    still = a_fleet(rollout=a_rollout(P.SHIFTING))
+    assert service_status(still.services[SERVICE], still).based is None
+
+
+def test_node_is_judged_by_the_base_that_it_is_to_hold():
+    """A release of the other base is staged there, and nothing more is wanted of it."""
+    for wave, report in (
+        (0.0, a_report("a", r1=N.READY, r2=N.STAGED)),
+        (100.0, a_report("a", r1=N.STAGED, r2=N.READY)),
+    ):
+        assert N.READY == node_status("a", a_base_fleet(report, wave=wave)).phase
+    assert (
+        N.DRAINING == node_status("a", a_base_fleet(a_report("a", r1=N.DRAINING), wave=0.0)).phase
+    )

@@ -40,7 +40,7 @@ FIRST = "shifting: a changes to the base of release 2"
 THIRD_MOVES = "shifting: 1 of 4 nodes hold the base of release 2: 33.33 % of traffic moves to it"
 SECOND = "shifting: d changes to the base of release 2"
 UP_TO_TWO = [
-    "preparing: release 2 is prepared on 4 nodes",
+    "preparing: release 2 is prepared on 4 nodes; its base goes to them by waves of 1 node",
     f"{STAGED}traffic moves to it{BY_ONE}",
     FIRST,
     THIRD_MOVES,
@@ -343,7 +343,9 @@ def test_rollback_by_plan_stages_first_and_goes_by_waves() -> None:
 
     back_by_plan(story)
 
-    at = story.said.index("preparing: release 1 is prepared on 4 nodes")
+    at = story.said.index(
+        "preparing: release 1 is prepared on 4 nodes; its base goes to them by waves of 1 node"
+    )
     assert (
         "rolling_back: release 1 is staged on 4 of 4 nodes: no node holds its base:"
         " it is loaded by waves of 1 node; 2 serves on meanwhile"
@@ -423,6 +425,25 @@ def test_rollback_elsewhere_is_refused_while_the_base_moves() -> None:
 
     with pytest.raises(TransitionError, match="only release 2 can be returned to now"):
         story.back(1)
+
+
+def test_another_base_is_refused_to_a_rollout_that_changes_none() -> None:
+    """It did not lock the base, and its nodes would never hold what it goes back to."""
+    story = Story(nodes=FOUR)
+    switched(story)
+    story.start(2, plan=a_weighted_plan())  # confirms what serves: back means release 1
+
+    with pytest.raises(TransitionError, match="release 1 of support runs on another base"):
+        story.back()
+
+
+def test_groups_with_a_release_of_their_own_keep_the_base() -> None:
+    """It would be gone from under them."""
+    story = Story(nodes=FOUR).serve(1)
+    story.give(2)
+
+    with pytest.raises(TransitionError, match="groups of support have a release of their own"):
+        story.start(a_base_wish(3))
 
 
 def test_abort_is_refused_once_no_node_holds_the_old_base() -> None:

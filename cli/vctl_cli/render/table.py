@@ -85,9 +85,10 @@ def _traffic(service: ServiceStatus) -> str:
 
 
 def _phase(service: ServiceStatus) -> str:
-    """Return the phase; while one of several steps is taken, with it."""
+    """Return the phase; while one of several steps is taken, or the base changes, with that."""
     has_steps = service.steps > 1 and service.step and service.phase in _BY_STEPS
-    return f"{service.phase} {service.step}/{service.steps}" if has_steps else service.phase
+    phase = f"{service.phase} {service.step}/{service.steps}" if has_steps else service.phase
+    return phase if service.based is None else f"{phase}, base {service.based}/{service.nodes}"
 
 
 def nodes_table(nodes: Iterable[NodeStatus]) -> str:
