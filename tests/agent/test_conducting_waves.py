@@ -126,7 +126,7 @@ async def scene() -> Waves:
 
 
 async def test_base_changes_and_gateways_see_route_and_peers_at_once(scene: Waves) -> None:
-    """In no state has a release traffic without a peer that is to hold it, or a peer that leaves."""
+    """In no state has a release traffic and no peer that is to hold it, or one that leaves."""
     locked = await scene.base()
     async with scene.conducted():
         service = await scene.ended()
