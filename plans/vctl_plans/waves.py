@@ -87,7 +87,7 @@ def rest(state: State, event: Observed, why: str, *, now_s: float, until_s: floa
         if now_s < until_s:
             return stay(state, until_s=until_s)
         return _no_more(state, absent, now_s)
-    phase = P.ROLLING_BACK if state.rollout.back_to else P.SHIFTING
+    phase = rollout.phase if rollout.phase is P.ROLLING_BACK else P.SHIFTING
     return move(
         state,
         phase,

@@ -95,6 +95,9 @@ def states() -> dict[str, State]:
         back = {"back_to": 1} if phase is P.ROLLING_BACK else {}
         state = a_phase(PLANS["weighted"], P.PAUSED, resume_phase=phase.value, **back)
         found[f"weighted, paused while {phase}"] = state
+    for p, kind in itertools.product(P, ("weighted", "rollback")):
+        of_base = {"wave_size": 1, "wave": 100.0 if p in {P.SETTLING, P.CONVERGED} else 50.0}
+        found[f"base, {kind}, {p}"] = a_phase(PLANS[kind], p, **of_base)
     found["weighted, promoted"] = a_phase(PLANS["weighted"], P.SOAKING, promoted="step")
     found["first"] = msgspec.structs.replace(
         a_phase(PLANS["full-switch"], P.SHIFTING, from_release=0), route=a_route(stable=2)
