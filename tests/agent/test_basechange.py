@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.agent.support import Cut, Node, a_fleet, a_rollout, make_adapter, next_release
+from tests.agent.support import Cut, FakeLink, Node, a_fleet, a_rollout, make_adapter, next_release
 from tests.weights.building import fill, pack, zeros
+from vctl_agent.local import AgentState, GatewayState
 from vctl_plans import weights
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 from vctl_plans.phase import NodePhase, RolloutPhase
@@ -110,6 +111,41 @@ async def test_requests_in_flight_are_waited_for(
     await node.settle(lambda: node.phase(2) is READY)
 
 
+async def test_gateway_that_may_still_hand_out_references_is_waited_for(
+    tmp_path: Path, releases: dict[int, Release]
+) -> None:
+    """It is told, and has not confirmed: nothing is in flight, and something may be at once."""
+    node = await on_release_1(tmp_path, releases)
+    slow = SlowLink(node.link)
+    node.link = slow  # type: ignore[assignment]
+    want(node, releases, a_base_rollout(100.0))
+    await node.settle(lambda: node.phase(1) is DRAINING)
+    await node.idle()
+    assert "" == node.engine.base_path
+
+    slow.confirm()
+    await node.settle(lambda: node.engine.base_path == base_path(node, releases))
+
+
+class SlowLink:
+    """A gateway that acts on what it was told before, until it confirms."""
+
+    def __init__(self, link: FakeLink) -> None:
+        self._link = link
+        self._heard = link.heard
+        self.is_current = False
+
+    def tell(self, state: AgentState) -> None:
+        self._link.tell(state)
+
+    def confirm(self) -> None:
+        self._heard = self._link.heard
+
+    @property
+    def heard(self) -> GatewayState | None:
+        return self._heard
+
+
 @pytest.mark.parametrize("is_away", [True, False])
 async def test_drain_deadline_ends_the_wait(
     tmp_path: Path, releases: dict[int, Release], *, is_away: bool
@@ -162,6 +198,7 @@ async def test_engine_that_was_restarted_gets_its_base_again(
     [
         ("lies", "the engine holds the base that it was started with"),
         ("keeps_cache", "1 entries are still cached"),
+        ("keeps_incarnation", "the engine says that it is as it was"),
     ],
 )
 async def test_change_that_is_not_confirmed_is_a_quarantine(
@@ -170,9 +207,9 @@ async def test_change_that_is_not_confirmed_is_a_quarantine(
     """The engine's yes is not believed; it is not asked again within the rollout."""
     node = await on_release_1(tmp_path, releases)
     setattr(node.engine, fault, True)
+    node.engine.calls.clear()
     want(node, releases, a_base_rollout(100.0))
     await node.settle(lambda: node.phase(2) is NodePhase.QUARANTINED)
-    node.engine.calls.clear()
     node.now += 100.0
     await node.idle()
 
@@ -182,7 +219,7 @@ async def test_change_that_is_not_confirmed_is_a_quarantine(
         said.reason,
         said.is_permanent,
     )
-    assert [] == node.engine.calls
+    assert [("swap_base", base_path(node, releases))] == node.engine.calls
     assert () == node.link.heard.accepted  # type: ignore[union-attr]
 
 

@@ -186,6 +186,43 @@ def other_lost(story: Story) -> None:
     story.run()
 
 
+def deaf(story: Story) -> None:
+    """Have a gateway not report the route that a wave has changed, until a person has seen it."""
+    begun(story)
+    until(story, "33.33 %")
+    story.deaf.add("b")
+    story.obey()
+    limit_s = story.observe().wake_s
+    assert limit_s == 20
+    story.observe(limit_s)
+    story.deaf.clear()
+    story.resume()
+    story.run()
+
+
+def deaf_on_the_way_back(story: Story) -> None:
+    """Have a gateway not report that traffic is back: the others change when the rollout ends."""
+    begun(story)
+    until(story, "33.33 %")
+    story.deaf.add("b")
+    story.back()
+    story.wait()
+    story.obey()
+
+
+def lost_at_the_last(story: Story) -> None:
+    """Have a node that carries traffic hold nothing when the last may change: they wait."""
+    story.serve(1).start(a_base_wish(2), plan=a_weighted_plan(100))
+    story.run()
+    story.slow.add("a")
+    story.drop("a", 2)
+    assert story.observe(60).wake_s == 120
+    story.observe(120)
+    story.slow.clear()
+    story.resume()
+    story.run()
+
+
 def first_release(story: Story) -> None:
     """Bring a base with the first release: nothing serves, so all change at once."""
     story.start(a_base_wish(1))
@@ -302,6 +339,43 @@ SCENARIOS: list[tuple[Callable[[Story], None], list[str]]] = [
         ],
     ),
     (
+        deaf,
+        [
+            *UP_TO_TWO[:4],
+            "paused: after 20s these nodes do not report the route: b",
+            "shifting: resumed: shifting",
+            *UP_TO_TWO[4:],
+            THIRD,
+            ALL_MOVES,
+            LAST,
+            *END,
+        ],
+    ),
+    (
+        deaf_on_the_way_back,
+        [
+            *UP_TO_TWO[:4],
+            "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
+            " release 2 is revoked",
+            "rolled_back: rolled back (2/4) on release 1; unconfirmed: b, a",
+        ],
+    ),
+    (
+        lost_at_the_last,
+        [
+            UP_TO_TWO[0],
+            f"{STAGED}traffic moves to it{BY_ONE}",
+            *UP_TO_TWO[2:],
+            THIRD,
+            ALL_MOVES,
+            "soaking: 4 of 4 nodes route to release 2: soaking 1m",
+            "paused: no more nodes can change their base: a is not ready",
+            "soaking: resumed: soaking, 0s left",
+            "shifting: soaked 1m: the last nodes change to the base of release 2",
+            *END,
+        ],
+    ),
+    (
         first_release,
         [
             "preparing: release 1 is prepared on 4 nodes",
@@ -367,6 +441,18 @@ def test_no_more_nodes_than_allowed_are_without_a_base() -> None:
 
     grew = [now - before for before, now in itertools.pairwise(let_in) if now > before]
     assert [3, 3, 1, 3] == grew  # seven carry all traffic; the last three get none
+
+
+def test_route_is_as_consistent_as_the_plan() -> None:
+    """Also where the rollout before it was strict: a wave is not behind a barrier."""
+    story = Story(nodes=FOUR).serve(1)
+    story.start(an_adapter_wish(2), plan=a_plan(consistency=Consistency.STRICT))
+    story.run()
+
+    story.start(a_base_wish(3))
+
+    assert P.CONVERGED is story.run()
+    assert Consistency.SESSION is story.route.consistency
 
 
 def test_two_nodes_are_enough() -> None:

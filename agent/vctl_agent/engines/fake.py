@@ -20,6 +20,7 @@ class FakeEngine:
         self.base_path = ""
         self.cached = 0  # entries; anything that is loaded or probed may leave some
         self.keeps_cache = False  # swaps its base and flushes nothing
+        self.keeps_incarnation = False  # swaps its base and says that it is as it was
         self.is_away = False
         self.lies = False  # says yes and does nothing
 
@@ -71,10 +72,11 @@ class FakeEngine:
         self._meet("swap_base", path)
         if self.lies or path == self.base_path:
             return
-        kept = self.cached
+        cached, incarnation = self.cached, self.incarnation
         self._begin_anew()
         self.base_path = path
-        self.cached = kept if self.keeps_cache else 0
+        self.cached = cached if self.keeps_cache else 0
+        self.incarnation = incarnation if self.keeps_incarnation else self.incarnation
 
     async def close(self) -> None:
         """Do nothing."""
