@@ -1,5 +1,6 @@
 """A node's base weights: staged first, drained, swapped, confirmed; and only then loaded upon."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from tests.agent.support import Cut, FakeLink, Node, a_fleet, a_rollout, make_adapter, next_release
 from tests.weights.building import fill, pack, zeros
+from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.local import AgentState, GatewayState
 from vctl_plans import weights
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
@@ -221,6 +223,28 @@ async def test_change_that_is_not_confirmed_is_a_quarantine(
     )
     assert [("swap_base", base_path(node, releases))] == node.engine.calls
     assert () == node.link.heard.accepted  # type: ignore[union-attr]
+
+
+class SlowEngine(FakeEngine):
+    """Answers a while after it has swapped: others see the new base before the agent knows."""
+
+    async def swap_base(self, path: str) -> None:
+        await super().swap_base(path)
+        await asyncio.sleep(0.03)
+
+
+async def test_nothing_is_loaded_on_a_base_that_is_not_confirmed_yet(
+    tmp_path: Path, releases: dict[int, Release]
+) -> None:
+    """Also where the engine lists it already."""
+    node = await on_release_1(tmp_path, releases, engine=SlowEngine())
+    node.engine.keeps_cache = True
+    node.engine.calls.clear()
+    want(node, releases, a_base_rollout(100.0))
+    await node.settle(lambda: node.phase(2) is NodePhase.QUARANTINED)
+    await node.idle()
+
+    assert [("swap_base", base_path(node, releases))] == node.engine.calls
 
 
 async def test_quarantine_of_one_base_is_none_of_the_other(

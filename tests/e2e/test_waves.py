@@ -207,3 +207,40 @@ def test_base_that_no_engine_loads_moves_no_traffic(
     fleet.until(lambda: fleet.vctl("status").code == 0)
     said = fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter("v2")))
     assert said.code == 0, said
+
+
+def test_killed_agents_and_conductors_go_on(
+    fleet: Fleet, bases: Mapping[str, Path], said_by: Mapping[str, Sequence[Said]]
+) -> None:
+    """One after the other, while nodes change; an engine started again gets the base that serves.
+
+    What was killed is started again at once, as a supervisor does.
+    """
+    adapter = ("--adapter", str(fleet.adapter("v1")))
+    start = ("rollout", "start", "--weights", str(bases["other"]), *adapter, "--no-watch")
+    with under_load(fleet, said_by):
+        assert fleet.vctl(*start).code == 0
+        number = fleet.rollout().to_release
+        for node in fleet.dev.nodes:
+            seq = fleet.rollout().seq
+            fleet.until(lambda seq=seq: fleet.rollout().seq > seq, within_s=60)  # type: ignore[misc]
+            fleet.dev.kill(node, "agent")
+            fleet.dev.restart(node, "agent")
+        fleet.until(lambda: fleet.rollout().phase.is_terminal, within_s=120)
+
+    assert fleet.rollout().phase is RolloutPhase.CONVERGED, sentences(fleet)
+    assert number == fleet.stable()
+    fleet.dev.kill("n2", "engine")
+    fleet.dev.restart("n2", "engine")
+    root = base_root(fleet.service().stable)
+    fleet.until(lambda: holds(fleet, "n2", number), within_s=60)
+    assert {root} == held(fleet)
+    with under_load(fleet, said_by):
+        pass
+
+
+def holds(fleet: Fleet, node: str, number: int) -> bool:
+    """Whether a node says that it is ready for a release."""
+    report = fleet.dev.read().present().get(node)
+    found = report.release(SERVICE, number) if report else None
+    return bool(found and found.phase is NodePhase.READY)

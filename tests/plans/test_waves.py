@@ -57,6 +57,9 @@ END = [
 RETURN = "rolling_back: 4 of 4 nodes report the route: all others change to the base of release 1"
 DROPPED = "rolling_back: 4 of 4 nodes report the route: release 2 may be unloaded"
 BACK = "rolled_back: rolled back (4/4) on release 1"
+RETURNED = (
+    "rolling_back: rollback to release 1 asked: traffic returns to release 1; release 2 is revoked"
+)
 ASKED_BACK = (
     "rolling_back: rollback to release 1 asked: no node holds its base:"
     " it is loaded by waves of 1 node; 2 serves on meanwhile"
@@ -254,10 +257,7 @@ SCENARIOS: list[tuple[Callable[[Story], None], list[str]]] = [
         back_midway,
         [
             *UP_TO_TWO,
-            (
-                "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
-                " release 2 is revoked"
-            ),
+            RETURNED,
             RETURN,
             DROPPED,
             BACK,
@@ -355,8 +355,7 @@ SCENARIOS: list[tuple[Callable[[Story], None], list[str]]] = [
         deaf_on_the_way_back,
         [
             *UP_TO_TWO[:4],
-            "rolling_back: rollback to release 1 asked: traffic returns to release 1;"
-            " release 2 is revoked",
+            RETURNED,
             "rolled_back: rolled back (2/4) on release 1; unconfirmed: b, a",
         ],
     ),
