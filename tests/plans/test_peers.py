@@ -167,8 +167,9 @@ def test_one_that_goes_is_replaced_and_the_others_stay():
 )
 def test_list_is_right_after_any_history_and_then_stands(history: list[set[int]], known: set[int]):
     """Whatever was ready before: all listed are ready, enough are listed, and it is at rest."""
-    peers = NOTHING
+    peers, ever = NOTHING, set[int]()
     for ready in history:
+        ever |= ready
         reports = [
             report(f"n{n}", r1=READY if n in ready else LOADING) for n in sorted(known | ready)
         ]
@@ -176,8 +177,9 @@ def test_list_is_right_after_any_history_and_then_stands(history: list[set[int]]
         peers = listed(service(), nodes, peers)
         assert peers == listed(service(), nodes, peers)
         if known - ready:
-            assert set(names(peers)) <= {f"n{n}" for n in ready}
-            assert min(MOST_PEERS, len(ready)) == len(names(peers))
+            silent = ever - known  # while nobody says that it is ready, those that say nothing
+            assert set(names(peers)) <= {f"n{n}" for n in ready or silent}
+            assert not ready or min(MOST_PEERS, len(ready)) == len(names(peers))
 
 
 def test_node_that_is_to_change_its_base_is_listed_no_more():
@@ -189,3 +191,12 @@ def test_node_that_is_to_change_its_base_is_listed_no_more():
         rollout = a_rollout(RolloutPhase.SHIFTING, wave_size=1, wave=wave)
         moving = msgspec.structs.replace(service(), releases=releases, rollout=rollout)
         assert expected == names(listed(moving, nodes, NOTHING))
+
+
+def test_who_was_ready_last_stays_while_nobody_says_so():
+    """Of one holder the agent died: its gateway serves on, and would not be asked any more."""
+    before = listed(service(), fleet(report("a", r1=READY), report("b", r1=LOADING)), NOTHING)
+    silent = fleet(report("b", r1=LOADING))
+    assert before == listed(service(), silent, before)
+    back = fleet(report("b", r1=READY), a=record("a"))
+    assert ["b"] == names(listed(service(), back, before))
