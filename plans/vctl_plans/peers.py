@@ -59,8 +59,6 @@ class Standing(msgspec.Struct, frozen=True):
     ready: dict[tuple[str, int, str], dict[str, str]]
     """Service, number and digest -> each node that is ready, and its gateway's address."""
 
-    speaking: frozenset[str]  # nodes whose agent lives and has reported
-
 
 def standing(nodes: Fleet) -> Standing:
     """Return what the records and reports of a fleet come to."""
@@ -70,8 +68,7 @@ def standing(nodes: Fleet) -> Standing:
             if said.phase is NodePhase.READY:
                 found = ready.setdefault((said.service, said.number, said.digest), {})
                 found[node] = nodes.records[node].gateway_url
-    known = len(nodes.records.keys() | nodes.reports.keys())
-    return Standing(known, ready, frozenset(nodes.present()))
+    return Standing(len(nodes.records.keys() | nodes.reports.keys()), ready)
 
 
 def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
@@ -91,23 +88,19 @@ def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
         entry = held.get((number, release.digest))
         if len(ready) < nodes.nodes:
             named = entry.gateways if entry else ()
-            silent = [p for p in named if p.node not in nodes.speaking]
-            entry = _entry(release, ready, named if ready else _of_base(service, number, silent))
+            staying = tuple(p for p in named if is_of_base(service, number, p.node))
+            entry = _entry(release, ready, staying)
         if entry and entry.gateways:
             releases.append(entry)
     return Peers(service=service.name, releases=tuple(releases))
-
-
-def _of_base(service: Service, number: int, peers: list[Peer]) -> tuple[Peer, ...]:
-    return tuple(peer for peer in peers if is_of_base(service, number, peer.node))
 
 
 def _entry(release: Release, ready: Mapping[str, str], before: tuple[Peer, ...]) -> ReleasePeers:
     """Return the release's peers: those of *before* that still serve it, filled up.
 
     *ready* says where each ready node is reached; empty: nowhere but on its own host. While nobody
-    says that it is ready, *before* stays: those whose agents may be all that died. A peer looks for
-    itself before it serves.
+    says that it is ready, *before* stays: it may be that only agents died, or have just begun, and
+    a peer looks for itself before it serves.
     """
     if not ready:
         return ReleasePeers(number=release.number, digest=release.digest, gateways=before)
