@@ -30,6 +30,8 @@ class Held(msgspec.Struct):
 class Engine:
     """One node's engine, as `vctl_agent.engines.port.Engine` asks."""
 
+    capabilities: tuple[str, ...] = ()
+
     def __init__(self, kernel: Kernel, name: str, random: Random) -> None:
         self.kernel = kernel
         self.name = name
@@ -91,6 +93,10 @@ class Engine:
     async def probe(self, name: str) -> None:
         """Answer a prompt with an adapter."""
         await self._call(lambda: self._probe(name), 0.1)
+
+    async def swap_base(self, path: str) -> None:
+        """Refuse: it keeps the base that it was started with."""
+        raise PermanentEngineError(f"the engine cannot change its base to {path}")
 
     async def close(self) -> None:
         """Do nothing."""

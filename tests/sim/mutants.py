@@ -79,8 +79,8 @@ PLANS: tuple[Mutant, ...] = (
     Mutant(
         name="count a node as ready whose gateway was not told",
         file=f"{_PLANS}/gate.py",
-        old="release.phase is NodePhase.READY and report and report.gateway_ok:",
-        new="release.phase is NodePhase.READY and report:",
+        old="release.phase in enough and report and report.gateway_ok:",
+        new="release.phase in enough and report:",
         tests=("tests/plans/test_gate.py",),
     ),
     Mutant(
@@ -101,8 +101,8 @@ PLANS: tuple[Mutant, ...] = (
     Mutant(
         name="take the next step without its nodes being ready",
         file=f"{_PLANS}/forward.py",
-        old="    if tally.is_met(state.plan):\n        index = last if",
-        new="    if tally:\n        index = last if",
+        old="    if rollout.is_by_waves or tally.is_met(state.plan):\n        index = last if",
+        new="    if rollout.is_by_waves or tally:\n        index = last if",
         tests=_WEIGHTED,
     ),
     Mutant(
