@@ -87,7 +87,7 @@ def _refuse_others(service: Service) -> None:
             "the base of all nodes would change, and that of"
             f" {listed(around.serving)}, which serves too, would be gone",
             path="release.weights",
-            hint="serve other services on a fleet of their own",
+            hint="bring it on the base that they have, or on a fleet of its own",
         )
 
 
