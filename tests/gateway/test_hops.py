@@ -563,7 +563,7 @@ async def test_revoked_release_is_refused_by_a_peer_that_has_seen_it(pair: list[
 async def test_release_that_was_revoked_after_it_was_chosen_is_asked_of_nobody(
     pair: list[Bench],
 ):
-    """By a sender that has seen it, of a peer that has not (invariant I6)."""
+    """By a sender that has seen it, of a peer that has not (I6): it is chosen once more."""
     sender, peer = pair
 
     async def revoke(*_: Any) -> web.Response:
@@ -573,8 +573,9 @@ async def test_release_that_was_revoked_after_it_was_chosen_is_asked_of_nobody(
     await sender.ready(a_release(1))
     sender.engine.answer = revoke
     async with sender.ask() as answer:
-        assert 404 == answer.status
-    assert [1, 0] == served(sender, peer)
+        assert (200, "2") == (answer.status, answer.headers["x-vctl-release"])
+    assert [1, 1] == served(sender, peer)
+    assert MODELS[2] == peer.engine.asked[0]["model"]
 
 
 @pytest.mark.parametrize(
@@ -626,3 +627,32 @@ async def test_access_log_names_both_ends(tmp_path: Path):
     found = {(line["request_id"], line["peer"], line["hop"], line["status"]) for line in lines
              if line["event"] == "request"}  # fmt: skip
     assert {("r-1", "n2", "", 200), ("r-1", "", "n1", 200)} == found
+
+
+async def test_request_that_came_too_late_for_its_release_is_chosen_once_more(pair: list[Bench]):
+    """Its release was left once all gateways acted on the next route: here it had been chosen."""
+    sender, peer = pair
+    await peer.ready(a_release(2))
+    asked = []
+
+    async def left(*_: Any) -> web.Response:
+        asked.append(1)
+        await sender.route(a_route(2), a_release(2))
+        await name_peers(sender, sender, peer)
+        return web.json_response({}, status=503)
+
+    async with StubEngine().running() as gone:
+        gone.answer = left
+        await name_peers(sender, sender, gone)
+        async with sender.ask() as answer:
+            assert (200, "2") == (answer.status, answer.headers["x-vctl-release"])
+        assert [1] == asked
+
+
+async def test_request_whose_release_is_nowhere_is_not_chosen_again(pair: list[Bench]):
+    """While nothing else is known it would come to the same."""
+    sender, peer = pair
+    await peer.ready(a_release(2))
+    async with sender.ask() as answer:
+        assert (503, "release_not_ready") == await code_of(answer)
+    assert {(SENT, "refused"): 1} == await hops(sender)

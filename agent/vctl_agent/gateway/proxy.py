@@ -184,7 +184,7 @@ class Proxy:
         while at is not None:
             passage.service, passage.route = call.model, at.revision
             if self._barrier.admits(at):
-                return await self._serve_managed(request, passage, call, at)
+                return await self._serve_chosen(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
         if not self._is_passed_through(call.model):
@@ -200,6 +200,25 @@ class Proxy:
             return await self._barrier.wait(service)
         finally:
             passage.held_s += time.monotonic() - began
+
+    async def _serve_chosen(
+        self, request: web.BaseRequest, passage: Passage, call: Call, at: RouteAt
+    ) -> web.StreamResponse:
+        """Serve; where the release was ready nowhere, choose once more if more is known by now.
+
+        A node leaves a release once every gateway has acted on the route without it. A request that
+        was chosen just before may come to it after.
+        """
+        known = self._live.acted.known
+        try:
+            return await self._serve_managed(request, passage, call, at)
+        except Elsewhere:
+            newer = self._live.acted.known.routes.get(call.model)
+            is_same = self._live.acted.known is known
+            if is_same or newer is None or not self._barrier.admits(newer):
+                raise
+            passage.route = newer.revision
+            return await self._serve_managed(request, passage, call, newer)
 
     async def _serve_managed(
         self, request: web.BaseRequest, passage: Passage, call: Call, at: RouteAt
