@@ -166,6 +166,13 @@ def named(nodes: tuple[str, ...]) -> str:
     return listed(nodes) or NOBODY
 
 
+def said_of(state: State, event: Observed, number: int, nodes: tuple[str, ...]) -> str:
+    """Return the first reason that any of *nodes* gives of a release, to end a sentence with."""
+    reports = (event.reports[node] for node in nodes if node in event.reports)
+    found = (report.release(state.rollout.service, number) for report in reports)
+    return next((f": {release.reason}" for release in found if release and release.reason), "")
+
+
 def fail(state: State, why: str, **changes: Any) -> Decision:
     """End a rollout that moved nothing; nodes may unload what it made them load."""
     return move(state, P.FAILED, f"{why}; no traffic moved", unload=dropped(state), **changes)
@@ -199,7 +206,8 @@ def clear(state: State, event: Observed, now_s: float, *, end: P, word: str) -> 
         if not surplus:
             return _end(state, event, tally, end=end, word=word)
         numbers = ", ".join(str(n) for n in surplus)
-        sentence = f"{count(tally)} report the route: release {numbers} may be unloaded"
+        releases = "releases" if len(surplus) > 1 else "release"
+        sentence = f"{count(tally)} report the route: {releases} {numbers} may be unloaded"
         return move(state, rollout.phase, sentence, unload=surplus)
     left = absence(
         counted(state, event),

@@ -19,6 +19,7 @@ from vctl_plans.decision import (
     patience_s,
     pause,
     ready,
+    said_of,
     stay,
     too_many_gone,
 )
@@ -52,7 +53,8 @@ def prepare(state: State, event: Observed, now_s: float) -> Decision:
         late, limit = named(tally.missing), duration_text(plan.prepare_s)
         return fail(
             state,
-            f"release {rollout.to_release} is not {_word(state)} within {limit} on {late}",
+            f"release {rollout.to_release} is not {_word(state)} within {limit} on {late}"
+            f"{said_of(state, event, rollout.to_release, tally.missing)}",
             unconfirmed=tally.missing[:NAMED],
         )
     return stay(state, until_s=plan.prepare_s)

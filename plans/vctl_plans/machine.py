@@ -78,7 +78,11 @@ def _refusal(rollout: Rollout, event: Event) -> TransitionError:
         ResumeAsked: "rollout resume",
         SupersedeAsked: "rollout start --supersede",
     }
-    allowed = [verb for kind, verb in verbs.items() if kind in TABLE[rollout.phase]]
+    allowed = [
+        verb
+        for kind, verb in verbs.items()
+        if kind in TABLE[rollout.phase] and not (kind is ResumeAsked and rollout.awaits_promote)
+    ]
     return TransitionError(
         f"{verbs[type(event)]} is not allowed: rollout {rollout.id} of {rollout.service}"
         f" is {rollout.phase}",
@@ -100,7 +104,7 @@ def _pause(state: State, event: PauseAsked, now_s: float) -> Decision:
         now_s=now_s,
         promoted=Promotion.NONE,
         by=event.by,
-        reason=event.reason or rollout.reason,
+        reason=event.reason,
     )
 
 
@@ -129,7 +133,7 @@ def _promote(state: State, event: PromoteAsked, _now_s: float) -> Decision:
         resume_phase="",
         unconfirmed=(),
         by=event.by,
-        reason=event.reason or rollout.reason,
+        reason=event.reason,
     )
 
 
@@ -152,7 +156,7 @@ def _resume(state: State, event: ResumeAsked, _now_s: float) -> Decision:
         resume_phase="",
         unconfirmed=(),
         by=event.by,
-        reason=event.reason or rollout.reason,
+        reason=event.reason,
     )
 
 

@@ -172,7 +172,7 @@ def test_history_names_who_asked_once_and_who_steered_where_they_did():
     assert decisions == [
         "  preparing    release 2 is prepared on 3 nodes",
         f"  paused       paused by an operator while preparing  [by bo@{host}: lunch]",
-        f"  preparing    resumed: preparing  [by ann@{host}: lunch]",
+        f"  preparing    resumed: preparing  [by ann@{host}]",
     ]
 
 

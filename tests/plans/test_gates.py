@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import a_plan, a_state, a_weighted_plan, an_adapter_wish
+from tests.builders import SERVICE, a_plan, a_state, a_weighted_plan, an_adapter_wish
 from tests.plans.story import Story
 from vctl_plans import invariants
 from vctl_plans.decision import NOBODY
@@ -14,7 +14,9 @@ from vctl_plans.errors import PlanError
 from vctl_plans.events import Observed
 from vctl_plans.gate import Tally
 from vctl_plans.machine import step
+from vctl_plans.node import ReleaseReport
 from vctl_plans.operate import Begin
+from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.units import Quota, quota
 
@@ -496,3 +498,24 @@ def test_unconfirmed_nodes_that_are_not_named_are_told() -> None:
     written = invariants.Written(rollout=silent, route=story.route, route_revision=9)
 
     assert "I8: ['n9'] are not named as unconfirmed" in invariants.check(written, written, seen)
+
+
+def test_deadline_says_why_a_node_is_late() -> None:
+    """The nodes have said it: nobody needs to look for it on them."""
+    story = Story()
+    story.serve(1).start(an_adapter_wish(2))
+    late = story.reports()
+    line = ReleaseReport(
+        service=SERVICE,
+        number=2,
+        digest="",
+        phase=NodePhase.FAILED,
+        attempt=story.rollout.attempt,
+        reason="/nope: is not there on this node",
+    )
+    late["b"] = msgspec.structs.replace(late["b"], releases=(line,))
+    decision = step(story.state(), Observed(late), 60.0)
+
+    assert P.FAILED is decision.rollout.phase
+    assert decision.sentence.startswith("release 2 is not ready within 1m on ")
+    assert ": /nope: is not there on this node; no traffic moved" in decision.sentence

@@ -10,6 +10,7 @@ from tests.builders import a_plan, a_weighted_plan, an_adapter_wish
 from tests.plans.story import FAILED, GROUPS, PASSED, UNSURE, Story, a_group_plan
 from vctl_plans import invariants
 from vctl_plans.drift import Finding, Level
+from vctl_plans.errors import TransitionError
 from vctl_plans.events import TakenOver
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.plan import DriftLimits, PlanStep, Watch
@@ -467,3 +468,16 @@ def test_guardrail_that_was_not_watching_is_told() -> None:
 
     assert told not in invariants.check(before, back)
     assert told in invariants.check(before, msgspec.structs.replace(back, rollout=blind))
+
+
+def test_what_is_refused_while_it_waits_names_no_resume() -> None:
+    """Which would be refused as well: only a promotion lets a manual step go on."""
+    story = Story()
+    begun(story, manual=(50,))
+    story.judge(PASSED)
+    soaked(story)
+    with pytest.raises(TransitionError) as refused:
+        story.pause()
+
+    assert "rollout resume" not in refused.value.hint
+    assert "rollout promote" in refused.value.hint
