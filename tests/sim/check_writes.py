@@ -153,7 +153,7 @@ def _soaked(memory: Memory, writing: Writing) -> Iterator[str]:
         if after.phase is RolloutPhase.SOAKING and after.soaked_s < before.soaked_s:
             yield "I3: a soak was begun anew"
         known_s = before.soaked_s + (
-            elapsed_s(_progress(world), before) if writing.by_conductor else 0
+            elapsed_s(progress(world), before) if writing.by_conductor else 0
         )
         if after.phase is RolloutPhase.PAUSED and after.soaked_s < known_s - 1e-6:
             yield f"I3: a pause kept {after.soaked_s} of {known_s}"
@@ -189,7 +189,8 @@ def _judged_rightly(world: World, writing: Writing) -> Iterator[str]:
         yield f"I6: a guardrail took traffic from release {now.to_release}, which is sound"
 
 
-def _progress(world: World) -> Progress | None:
+def progress(world: World) -> Progress | None:
+    """Return how far the store says that the present phase is."""
     found = world.etcd.cluster.get(KEYS.progress(SERVICE))
     return msgspec.json.decode(found.value, type=Progress) if found else None
 

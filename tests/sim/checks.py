@@ -21,7 +21,7 @@ from tests.sim.check_serving import (
     only_verified_bytes,
     serves_without_the_store,
 )
-from tests.sim.check_writes import writes_hold
+from tests.sim.check_writes import progress, writes_hold
 from tests.sim.facts import (
     Acked,
     Answered,
@@ -35,7 +35,7 @@ from tests.sim.facts import (
 )
 from tests.sim.memory import Memory
 from tests.sim.world import KEYS, Broken, World
-from vctl_plans.rollout import Entry
+from vctl_plans.rollout import Entry, elapsed_s
 from vctl_plans.written import Written
 
 
@@ -59,7 +59,8 @@ class Checks:
         rollout = service.rollout
         for number in rollout.unload if rollout else ():
             memory.listed_at[number] = [(world.kernel.now, rollout.drain_s if rollout else 0.0)]
-        memory.soaked_s = rollout.soaked_s if rollout else 0.0
+        if rollout:
+            memory.soaked_s = rollout.soaked_s + elapsed_s(progress(world), rollout)
         memory.soaking_since = world.kernel.now
         if service.route:
             route = service.route
