@@ -12,7 +12,7 @@ from vctl_cli.reading import Reading
 from vctl_plans.errors import Conflict, StoreUnavailable
 from vctl_plans.keys import Keys
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue
-from vctl_plans.store.commit import begin_txn, commit_own, continue_txn
+from vctl_plans.store.commit import begin_txn, commit_own, continue_txn, wall_time
 from vctl_plans.store.port import Store
 
 MAX_ATTEMPTS = 10
@@ -63,10 +63,10 @@ async def carry_out(
         reading = await read()
         decision = decide(reading)
         if isinstance(decision, Begin):
-            txn = begin_txn(keys, reading.service, decision)
+            txn = begin_txn(keys, reading.service, decision, at=wall_time())
             await commit_own(store, keys, txn, decision.rollout)
         elif isinstance(decision, Continue):
-            txn = continue_txn(keys, reading.service, decision)
+            txn = continue_txn(keys, reading.service, decision, at=wall_time())
             await commit_own(store, keys, txn, decision.rollout)
         return decision
 

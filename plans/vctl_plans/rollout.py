@@ -144,6 +144,7 @@ class Entry(Value, frozen=True, kw_only=True):
     sentence: str
     by: Actor = Actor()
     reason: str = ""
+    at: str = ""  # the writer's own clock, UTC: for people, and no decision rests on it
 
 
 class ServiceSpec(Value, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import socket
+from datetime import UTC, datetime
 
 import pytest
 import yaml
@@ -169,7 +170,10 @@ def test_history_names_who_asked_once_and_who_steered_where_they_did():
     head, *decisions = vctl("rollout", "history").out.splitlines()
     host = socket.gethostname()
     assert head.endswith(f", by ann@{host}: INC-1")
-    assert decisions == [
+    times = [datetime.fromisoformat(line.split()[0]) for line in decisions]
+    assert times == sorted(times)
+    assert abs((datetime.now(UTC) - times[0]).total_seconds()) < 60
+    assert [line.replace(line.split()[0] + "  ", "") for line in decisions] == [
         "  preparing    release 2 is prepared on 3 nodes",
         f"  paused       paused by an operator while preparing  [by bo@{host}: lunch]",
         f"  preparing    resumed: preparing  [by ann@{host}]",

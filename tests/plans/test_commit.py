@@ -228,17 +228,18 @@ async def test_release_is_written_once() -> None:
     assert {1: release} == (await reading(store)).releases
 
 
-async def test_history_entry_says_who_and_why() -> None:
+async def test_history_entry_says_who_when_and_why() -> None:
     """What an operator did can be read afterwards."""
     store = MemoryStore()
     service = await begin(store)
     asked = AbortAsked(by=Actor(user="ann"), reason="INC-1")
     turn = steering.steer(service, asked)
-    await store.commit(continue_txn(KEYS, service, turn))
+    await store.commit(continue_txn(KEYS, service, turn, at="2026-01-02T12:00:00Z"))
     found = await store.get(KEYS.decision(SERVICE, "r1", 1))
 
     assert found is not None
     entry = decode(found.value, Entry)
+    assert "2026-01-02T12:00:00Z" == entry.at
     assert ("ann", "INC-1", turn.rollout.sentence) == (entry.by.user, entry.reason, entry.sentence)
     assert found.value == encode(msgspec.structs.replace(entry))
 

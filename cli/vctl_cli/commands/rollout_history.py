@@ -69,7 +69,7 @@ def _text(view: History) -> str:
         elif asked != said:
             note = f"  [{asked}]"
         rollout, said = entry.rollout, asked
-        lines.append(f"  {entry.phase:<12} {entry.sentence}{note}")
+        lines.append(f"  {entry.at}{'  ' * bool(entry.at)}{entry.phase:<12} {entry.sentence}{note}")
     return "\n".join(lines) or f"service {view.service} had no rollout yet"
 
 

@@ -5,6 +5,7 @@ for a conductor's decision the election too. So of any number of writers at most
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from vctl_plans import basing
 from vctl_plans.alert import Alert, decided
@@ -29,18 +30,30 @@ from vctl_plans.store.port import (
 )
 
 
-def begin_txn(keys: Keys, service: Service, begin: Begin) -> Txn:
-    """Return the transaction that starts a rollout: release, plan, roster, rollout, history."""
+def wall_time() -> str:
+    """Return what the clock of this machine says, in UTC: for people who read the history."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def begin_txn(keys: Keys, service: Service, begin: Begin, *, at: str = "") -> Txn:
+    """Return the transaction that starts a rollout: release, plan, roster, rollout, history.
+
+    Args:
+        keys: The fleet's keys.
+        service: The reading that the decision rests on.
+        begin: The decision.
+        at: The writer's `wall_time`.
+    """
     name = service.name
     compare: list[Comparison] = _as_read(keys, service)
     write: list[Operation] = [
         Put(keys.plan(begin.plan.digest), encode(begin.plan)),
         Put(keys.roster(begin.roster.digest), encode(begin.roster)),
         Put(keys.rollout(name), encode(begin.rollout)),
-        _entry(keys, begin.rollout),
+        _entry(keys, begin.rollout, at),
     ]
     if begin.replaced and begin.replaced != service.rollout:
-        write.append(_entry(keys, begin.replaced))  # it was superseded: its last decision
+        write.append(_entry(keys, begin.replaced, at))  # it was superseded: its last decision
     if service.spec is None:
         write.append(Put(keys.spec(name), encode(ServiceSpec(service=name, by=begin.rollout.by))))
         compare.append(ModRevisionIs(keys.spec(name), 0))
@@ -60,7 +73,9 @@ def begin_txn(keys: Keys, service: Service, begin: Begin) -> Txn:
     return Txn(tuple(compare), tuple(write))
 
 
-def continue_txn(keys: Keys, service: Service, turn: Continue, *, fence: int = 0) -> Txn:
+def continue_txn(
+    keys: Keys, service: Service, turn: Continue, *, fence: int = 0, at: str = ""
+) -> Txn:
     """Return the transaction of the running rollout's next decision, with the alerts of it.
 
     Args:
@@ -68,6 +83,7 @@ def continue_txn(keys: Keys, service: Service, turn: Continue, *, fence: int = 0
         service: The reading that the decision rests on.
         turn: The decision.
         fence: create_revision of the election key, for a conductor's decision; 0 for a command's.
+        at: The writer's `wall_time`.
     """
     name = service.name
     compare = _as_read(keys, service)
@@ -75,7 +91,7 @@ def continue_txn(keys: Keys, service: Service, turn: Continue, *, fence: int = 0
         compare.append(CreateRevisionIs(keys.conductor, fence))
     write: list[Operation] = [
         Put(keys.rollout(name), encode(turn.rollout, over=service.rollout_bytes)),
-        _entry(keys, turn.rollout),
+        _entry(keys, turn.rollout, at),
     ]
     if turn.route:
         write.append(Put(keys.route(name), encode(turn.route, over=service.route_bytes)))
@@ -154,7 +170,7 @@ def _as_read(keys: Keys, service: Service) -> list[Comparison]:
     ]
 
 
-def _entry(keys: Keys, rollout: Rollout) -> Put:
+def _entry(keys: Keys, rollout: Rollout, at: str) -> Put:
     entry = Entry(
         rollout=rollout.id,
         seq=rollout.seq,
@@ -162,6 +178,7 @@ def _entry(keys: Keys, rollout: Rollout) -> Put:
         sentence=rollout.sentence,
         by=rollout.by,
         reason=rollout.reason,
+        at=at,
     )
     return Put(keys.decision(rollout.service, rollout.id, rollout.seq), encode(entry))
 
@@ -188,8 +205,8 @@ async def commit_own(store: Store, keys: Keys, txn: Txn, rollout: Rollout) -> in
     try:
         return await store.commit(txn)
     except Indeterminate as cause:
-        entry = _entry(keys, rollout)
-        found = await store.get(entry.key)
-        if found and found.value == entry.value:
+        key = keys.decision(rollout.service, rollout.id, rollout.seq)
+        found = await store.get(key)
+        if found and Put(key, found.value) in txn.operations:
             return found.mod_revision
-        raise Conflict(f"the write of {entry.key} did not take place") from cause
+        raise Conflict(f"the write of {key} did not take place") from cause
