@@ -4,11 +4,16 @@ On a busy machine an example may take long, and the first text strategy of a pro
 of all characters; neither says anything about the code.
 """
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("vctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("vctl")
+
+# What runs in the background of a script has Ctrl-C ignored, and all that it starts inherits it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -32,8 +33,9 @@ from vctl_plans.operate import Continue
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Progress, Rollout, Roster
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
-from vctl_plans.store.commit import commit_own, continue_txn, progress_txn, wall_time
+from vctl_plans.store.commit import commit_own, continue_txn, progress_txn
 from vctl_plans.store.port import KeyValue, Store, Txn
+from vctl_plans.units import utc_text
 from vctl_plans.verdict import Verdict
 from vctl_plans.watching import Watching
 
@@ -212,7 +214,8 @@ class Conductor:
             rollout=decision.rollout,
             route=route if route != service.current_route else None,
         )
-        txn = continue_txn(self._keys, service, turn, fence=self._fence, at=wall_time())
+        at = utc_text(datetime.now(UTC))
+        txn = continue_txn(self._keys, service, turn, fence=self._fence, at=at)
         after = msgspec.structs.replace(service, rollout=decision.rollout, route=route)
         beside = self._peering.beside(after, fleet, self._entries.get(self._keys.services, {}))
         if beside:

@@ -6,14 +6,16 @@ whoever loses a race decides again on what the winner wrote.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from vctl_cli.reading import Reading
 from vctl_plans.errors import Conflict, StoreUnavailable
 from vctl_plans.keys import Keys
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue
-from vctl_plans.store.commit import begin_txn, commit_own, continue_txn, wall_time
+from vctl_plans.store.commit import begin_txn, commit_own, continue_txn
 from vctl_plans.store.port import Store
+from vctl_plans.units import utc_text
 
 MAX_ATTEMPTS = 10
 
@@ -63,10 +65,10 @@ async def carry_out(
         reading = await read()
         decision = decide(reading)
         if isinstance(decision, Begin):
-            txn = begin_txn(keys, reading.service, decision, at=wall_time())
+            txn = begin_txn(keys, reading.service, decision, at=utc_text(datetime.now(UTC)))
             await commit_own(store, keys, txn, decision.rollout)
         elif isinstance(decision, Continue):
-            txn = continue_txn(keys, reading.service, decision, at=wall_time())
+            txn = continue_txn(keys, reading.service, decision, at=utc_text(datetime.now(UTC)))
             await commit_own(store, keys, txn, decision.rollout)
         return decision
 

@@ -1,7 +1,8 @@
-"""Durations, percentages and sizes as people write them."""
+"""Durations, percentages, sizes and moments as people write them."""
 
 import math
 import re
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -102,3 +103,8 @@ def bytes_of(text: str) -> int:
     if not match:
         raise ValueError(f"{text!r} is not a size like 32MiB")
     return int(match[1]) * _SIZE_UNITS[match[2]]
+
+
+def utc_text(moment: datetime) -> str:
+    """Return a moment to the second, as in ``2026-01-02T12:00:00Z`` (RFC 3339)."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,11 +1,13 @@
 """Durations, quotas and sizes as people write and read them."""
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vctl_plans.errors import PlanError
-from vctl_plans.units import Quota, bytes_text, duration_s, duration_text, quota
+from vctl_plans.units import Quota, bytes_text, duration_s, duration_text, quota, utc_text
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,8 @@ def test_quota_is_shown_as_it_was_written() -> None:
 def test_size_is_shown_in_binary_units(size: int, text: str) -> None:
     """The largest is TiB."""
     assert text == bytes_text(size)
+
+
+def test_moment_is_told_in_utc_to_the_second():
+    moment = datetime(2026, 1, 2, 13, 0, 0, 999, tzinfo=timezone(timedelta(hours=1)))
+    assert "2026-01-02T12:00:00Z" == utc_text(moment)

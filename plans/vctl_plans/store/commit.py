@@ -5,7 +5,6 @@ for a conductor's decision the election too. So of any number of writers at most
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from vctl_plans import basing
 from vctl_plans.alert import Alert, decided
@@ -30,11 +29,6 @@ from vctl_plans.store.port import (
 )
 
 
-def wall_time() -> str:
-    """Return what the clock of this machine says, in UTC: for people who read the history."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
 def begin_txn(keys: Keys, service: Service, begin: Begin, *, at: str = "") -> Txn:
     """Return the transaction that starts a rollout: release, plan, roster, rollout, history.
 
@@ -42,7 +36,7 @@ def begin_txn(keys: Keys, service: Service, begin: Begin, *, at: str = "") -> Tx
         keys: The fleet's keys.
         service: The reading that the decision rests on.
         begin: The decision.
-        at: The writer's `wall_time`.
+        at: What the writer's own clock says, as `units.utc_text` puts it.
     """
     name = service.name
     compare: list[Comparison] = _as_read(keys, service)
@@ -83,7 +77,7 @@ def continue_txn(
         service: The reading that the decision rests on.
         turn: The decision.
         fence: create_revision of the election key, for a conductor's decision; 0 for a command's.
-        at: The writer's `wall_time`.
+        at: What the writer's own clock says, as `units.utc_text` puts it.
     """
     name = service.name
     compare = _as_read(keys, service)
