@@ -99,14 +99,7 @@ class Agent:
         )
         self._engine_watch = watch
         self._inspector = Inspector(artifacts, self._known_releases, self._wake)
-        self._statistics = StatisticsWriter(
-            store,
-            self._keys,
-            node=settings.node,
-            boot_id=self._boot_id,
-            is_registered=lambda: self._presence.is_registered,
-            crashpoints=self._crashpoints,
-        )
+        self._statistics = self._made_statistics()
         self._link = GatewayLink(
             str(settings.socket), self._wake, on_statistics=self._statistics.take
         )
@@ -122,19 +115,33 @@ class Agent:
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
         )
-        self._office = Office(
-            store,
-            self._keys,
-            webhooks=settings.webhooks,
-            prometheus=Where(settings.prometheus_url, settings.prometheus_token_file),
-            metrics=self._metrics,
-            crashpoints=self._crashpoints,
-        )
+        self._office = self._made_office()
         self._presence = Presence(
             store,
             self._keys,
             self._record(engine.capabilities),
             ttl_s=settings.lease_ttl,
+            crashpoints=self._crashpoints,
+        )
+
+    def _made_statistics(self) -> StatisticsWriter:
+        return StatisticsWriter(
+            self._store,
+            self._keys,
+            node=self._settings.node,
+            boot_id=self._boot_id,
+            is_registered=lambda: self._presence.is_registered,
+            crashpoints=self._crashpoints,
+        )
+
+    def _made_office(self) -> Office:
+        settings = self._settings
+        return Office(
+            self._store,
+            self._keys,
+            webhooks=settings.webhooks,
+            prometheus=Where(settings.prometheus_url, settings.prometheus_token_file),
+            metrics=self._metrics,
             crashpoints=self._crashpoints,
         )
 

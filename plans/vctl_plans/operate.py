@@ -104,34 +104,41 @@ def start(
         if exists:
             return exists
         _refuse_past_groups(service)
-    if isinstance(wish, int) and plan.strategy == "rollback":
-        target = existing_release(
-            service, wish or (service.route.last_good() if service.route else 0)
-        )
-        new = None
-    elif isinstance(wish, int):
-        target, new = existing_release(service, wish), None
-    else:
-        target, new = _composed(service, plan, wish, request)
+    target, new = _wished(service, plan, wish, request)
     plan = msgspec.structs.replace(plan, target=roots(target, wish))
     same = _same_wish(service, plan, target)
     if same:
         return same
     refuse_revoked(service, target)
-    replaced = service.rollout
-    if running:
-        if not supersede:
-            raise TransitionError(
-                f"rollout {running.id} of {service.name} is {running.phase}",
-                hint=f"follow it: vctl rollout watch --service {service.name};"
-                " or end it first: vctl rollout abort, vctl rollback --now"
-                + (", or --supersede" if running.phase is RolloutPhase.PREPARING else ""),
-            )
-        replaced = _superseded(service, running, request)
+    if running and not supersede:
+        raise _second(running)
+    replaced = _superseded(service, running, request) if running else service.rollout
     refuse_nobody(roster)
     _refuse_unmeetable(service, plan, roster)
     begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
     return msgspec.structs.replace(begun, groups=groups)
+
+
+def _wished(
+    service: Service, plan: Plan, wish: Mapping[Component, Artifact] | int, request: Request
+) -> tuple[Release, Release | None]:
+    """Return the release to serve, and the same when it is new."""
+    if not isinstance(wish, int):
+        return _composed(service, plan, wish, request)
+    last_good = service.route.last_good() if service.route else 0
+    number = wish or (last_good if plan.strategy == "rollback" else 0)
+    return existing_release(service, number), None
+
+
+def _second(running: Rollout) -> TransitionError:
+    """Return the refusal of a start while another rollout runs."""
+    is_early = running.phase is RolloutPhase.PREPARING
+    return TransitionError(
+        f"rollout {running.id} of {running.service} is {running.phase}",
+        hint=f"follow it: vctl rollout watch --service {running.service};"
+        " or end it first: vctl rollout abort, vctl rollback --now"
+        + (", or --supersede" if is_early else ""),
+    )
 
 
 def _refuse_unmeetable(service: Service, plan: Plan, roster: tuple[str, ...]) -> None:

@@ -217,9 +217,9 @@ PLANS: tuple[Mutant, ...] = (
     Mutant(
         name="start beside a rollout that runs",
         file=f"{_PLANS}/operate.py",
-        old="    if running:\n        if not supersede:\n",
-        new="    if running and running.phase is RolloutPhase.PREPARING:\n"
-        "        if not supersede:\n",
+        old="    if running and not supersede:\n",
+        new="    running = running if running and running.phase is RolloutPhase.PREPARING else None\n"
+        "    if running and not supersede:\n",
         tests=("tests/plans/test_operate.py",),
     ),
     Mutant(

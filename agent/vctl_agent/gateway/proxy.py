@@ -8,7 +8,6 @@ set looks at the count after that. One of the two sees the other.
 import asyncio
 import time
 
-import msgspec
 import structlog
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -19,13 +18,14 @@ from vctl_agent.gateway.answers import Elsewhere, Refused
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
 from vctl_agent.gateway.counting import Counting
-from vctl_agent.gateway.hop import HOP_HEADER, Hop, Leg, path_of
+from vctl_agent.gateway.hop import HOP_HEADER, Hop, path_of
 from vctl_agent.gateway.hopreceiver import HopReceiver
 from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.observation import Counted, Observation
+from vctl_agent.gateway.passage import CLIENT_GONE, Passage, reasons
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
@@ -33,9 +33,6 @@ from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Refusal, choose
 
 FORWARDED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 """What of an engine can be reached; everything else, its administration above all, is 404."""
-
-CLIENT_GONE = 499
-"""nginx's status for a client that went away; nobody is sent it."""
 
 ENGINE_BROKE = 502
 """Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
@@ -50,21 +47,6 @@ PASSED_THROUGH = "(passed through)"
 """The label of models that are no service; no service can have this name."""
 
 _log = structlog.get_logger()
-
-
-class Passage(msgspec.Struct):
-    """What is noted of one request: enough to find it again, nothing of what it says."""
-
-    request_id: str
-    started_s: float
-    service: str = ""
-    release: int = 0
-    route: int = 0
-    status: int = CLIENT_GONE
-    why: str = ""  # the release was chosen; empty: none was
-    group: str = ""  # that the request is in, where an override chose
-    held_s: float = 0.0  # that it waited behind a barrier
-    leg: Leg = msgspec.field(default_factory=Leg)
 
 
 class Proxy:
@@ -377,18 +359,8 @@ class Proxy:
                 peer=passage.leg.peer,
                 hop=passage.leg.sender,
                 ms=round(seconds * 1000, 2),
-                **_reasons(passage),
+                **reasons(passage),
             )
-
-
-def _reasons(passage: Passage) -> dict[str, str | float]:
-    """Return why the request got its release and what it waited for, as far as there is any."""
-    reasons: dict[str, str | float] = {"why": passage.why} if passage.why else {}
-    if passage.group:
-        reasons["group"] = passage.group
-    if passage.held_s:
-        reasons["held_ms"] = round(passage.held_s * 1000, 2)
-    return reasons
 
 
 def _check_method(request: web.BaseRequest, method: str) -> None:

@@ -92,6 +92,21 @@ Steps = Annotated[
     ),
 ]
 
+Adapter = Annotated[str, typer.Option(metavar="PATH", help="Directory of the adapter to bring in.")]
+Number = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
+]
+Soak = Annotated[
+    str,
+    typer.Option(
+        metavar="DURATION",
+        help="How long to wait at each step, as in 5m. [default: 5m; of a full-switch none]",
+    ),
+]
+Supersede = Annotated[
+    bool, typer.Option("--supersede", help="Take the place of a rollout that still prepares.")
+]
+
 
 def start(
     ctx: typer.Context,
@@ -100,9 +115,7 @@ def start(
     ] = "",
     *,
     service: Service = "",
-    adapter: Annotated[
-        str, typer.Option(metavar="PATH", help="Directory of the adapter to bring in.")
-    ] = "",
+    adapter: Adapter = "",
     root: Root = "",
     prompt: Prompt = "",
     prompt_root: PromptRoot = "",
@@ -110,18 +123,10 @@ def start(
     index_root: IndexRoot = "",
     weights: Weights = "",
     weights_root: WeightsRoot = "",
-    release: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
-    ] = None,
+    release: Number = None,
     strategy: Strategy = "",
     steps: Steps = "",
-    soak: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="How long to wait at each step, as in 5m. [default: 5m; of a full-switch none]",
-        ),
-    ] = "",
+    soak: Soak = "",
     group: GroupName = "",
     user: Users = None,
     tenant: Tenant = "",
@@ -129,9 +134,7 @@ def start(
     percent: Percent = None,
     to: Annotated[str, typer.Option(metavar="N", help="Of a rollback: where to.")] = "",
     reason: Reason = "",
-    supersede: Annotated[
-        bool, typer.Option("--supersede", help="Take the place of a rollout that still prepares.")
-    ] = False,
+    supersede: Supersede = False,
     new_service: NewService = False,
     no_watch: NoWatch = False,
     print_plan: Annotated[

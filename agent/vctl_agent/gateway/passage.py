@@ -1,0 +1,33 @@
+"""What is noted of one request on its way: for the access log and the counts."""
+
+import msgspec
+
+from vctl_agent.gateway.hop import Leg
+
+CLIENT_GONE = 499
+"""nginx's status for a client that went away; nobody is sent it."""
+
+
+class Passage(msgspec.Struct):
+    """What is noted of one request: enough to find it again, nothing of what it says."""
+
+    request_id: str
+    started_s: float
+    service: str = ""
+    release: int = 0
+    route: int = 0
+    status: int = CLIENT_GONE
+    why: str = ""  # the release was chosen; empty: none was
+    group: str = ""  # that the request is in, where an override chose
+    held_s: float = 0.0  # that it waited behind a barrier
+    leg: Leg = msgspec.field(default_factory=Leg)
+
+
+def reasons(passage: Passage) -> dict[str, str | float]:
+    """Return why the request got its release and what it waited for, as far as there is any."""
+    found: dict[str, str | float] = {"why": passage.why} if passage.why else {}
+    if passage.group:
+        found["group"] = passage.group
+    if passage.held_s:
+        found["held_ms"] = round(passage.held_s * 1000, 2)
+    return found
