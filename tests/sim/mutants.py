@@ -218,7 +218,8 @@ PLANS: tuple[Mutant, ...] = (
         name="start beside a rollout that runs",
         file=f"{_PLANS}/operate.py",
         old="    if running and not supersede:\n",
-        new="    if running and running.phase is not RolloutPhase.PREPARING:\n        running = None\n"
+        new="    if running and running.phase is not RolloutPhase.PREPARING:\n"
+        "        running = None\n"
         "    if running and not supersede:\n",
         tests=("tests/plans/test_operate.py",),
     ),
