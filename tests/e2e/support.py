@@ -98,6 +98,25 @@ class Fleet:
     def until_phase(self, phase: RolloutPhase, *, within_s: float = 30) -> None:
         self.until(lambda: self.rollout().phase is phase, within_s=within_s)
 
+    def restart_agents(self, *nodes: str) -> None:
+        """Start agents again, and wait until it is they who speak for their nodes.
+
+        The record of a killed agent stands until its lease ends: a node that is listed need not be
+        there.
+        """
+        before = {node: record.boot_id for node, record in self.dev.read().records.items()}
+        for node in nodes:
+            self.dev.restart(node, "agent")
+        self.until(lambda: all(self._is_back(node, before.get(node, "")) for node in nodes))
+
+    def _is_back(self, node: str, before: str) -> bool:
+        report = self.dev.read().present().get(node)
+        return report is not None and report.boot_id != before and report.gateway_ok
+
+    def until_gone(self, node: str) -> None:
+        """Wait until nobody counts a node any more, whose agent was killed or stopped."""
+        self.until(lambda: node not in self.dev.read().present())
+
     def stand(self) -> str:
         """Return what `vctl status` says."""
         said = self.vctl("status")

@@ -137,7 +137,7 @@ def decisions(fleet: Fleet) -> list[int]:
 
 
 def until_whole(fleet: Fleet) -> None:
-    """Wait until every node is there and acts on the route."""
+    """Wait until every node is there; one that slept was `until_gone` before."""
     fleet.until(lambda: len(fleet.dev.read().present()) == 3)
 
 
@@ -150,8 +150,7 @@ def test_conductor_killed_in_every_phase(fleet: Fleet, phase: P, tmp_path: Path)
         fleet.dev.kill(was, "agent")
         fleet.until(lambda: conductor(fleet) not in {"", was})
         assert phase is fleet.rollout().phase
-    fleet.dev.restart(was, "agent")
-    until_whole(fleet)
+    fleet.restart_agents(was)
 
     ended = led_to_its_end(fleet)
 
@@ -166,6 +165,7 @@ def test_conductor_that_slept_past_its_lease_writes_nothing(fleet: Fleet, tmp_pa
         was = conductor(fleet)
         with stopped(fleet, was, "agent"):
             fleet.until(lambda: conductor(fleet) not in {"", was})
+            fleet.until_gone(was)
             promote(fleet)  # what it would act on first when it wakes
     until_whole(fleet)
 

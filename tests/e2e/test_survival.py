@@ -33,9 +33,7 @@ def test_agent_killed_and_restarted_under_load_costs_no_request(fleet: Fleet) ->
         for node in fleet.dev.nodes:
             fleet.dev.kill(node, "agent")
         load.wait_for(40)
-        for node in fleet.dev.nodes:
-            fleet.dev.restart(node, "agent")
-        fleet.until(lambda: len(fleet.dev.read().present()) == 2)
+        fleet.restart_agents(*fleet.dev.nodes)
         load.wait_for(40)
 
     assert load.failures == []

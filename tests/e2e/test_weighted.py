@@ -174,8 +174,7 @@ def test_pause_keeps_the_weight_and_resume_goes_on(fleet: Fleet, tmp_path: Path)
     following.communicate(timeout=30)
     assert following.returncode == 4
     assert 50 == fleet.service().current_route.weight
-    fleet.dev.restart("n1", "agent")
-    fleet.until(lambda: len(fleet.dev.read().present()) == 2)
+    fleet.restart_agents("n1")
     assert RolloutPhase.PAUSED is fleet.rollout().phase
 
     said = fleet.vctl("rollout", "resume")
