@@ -107,6 +107,8 @@ class BaseChange:
         want, engine = self._wanted, self._engine
         if want is None or engine is None or self._is_settled or self._is_swapping:
             return False
+        if engine.problem:
+            return False
         failed = self._failure(want)
         if failed and (failed.is_permanent or failed.retry_in_s > 0):
             return False

@@ -23,8 +23,9 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.candidate import Candidate
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
-from vctl_agent.engines.torch_client import TorchEngine
+from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
@@ -35,6 +36,7 @@ from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
+from vctl_agent.requests import read_requests
 from vctl_agent.settings import (
     ConductorSettings,
     Settings,
@@ -43,6 +45,7 @@ from vctl_agent.settings import (
 )
 from vctl_agent.term import Office
 from vctl_agent.wishes import Wishes
+from vctl_plans.capability import EngineFacts
 from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
@@ -80,7 +83,9 @@ class Agent:
         artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
-        watch = EngineWatch(engine, self._wake)
+        suspect = Suspect(state / "suspect.json")
+        suspect.open()
+        watch = EngineWatch(engine, self._wake, suspect=suspect, on_facts=self._on_facts)
         application = Application(
             state,
             artifacts,
@@ -119,7 +124,7 @@ class Agent:
         self._presence = Presence(
             store,
             self._keys,
-            self._record(engine.capabilities),
+            self._record(),
             ttl_s=settings.lease_ttl,
             crashpoints=self._crashpoints,
         )
@@ -145,7 +150,7 @@ class Agent:
             crashpoints=self._crashpoints,
         )
 
-    def _record(self, capabilities: tuple[str, ...]) -> NodeRecord:
+    def _record(self) -> NodeRecord:
         settings = self._settings
         return NodeRecord(
             node=settings.node,
@@ -153,7 +158,6 @@ class Agent:
             gateway_url=settings.gateway_url,
             admin_url=f"http://{settings.admin.host}:{settings.admin.port}",
             engine=settings.engine,
-            capabilities=capabilities,
         )
 
     def _known_releases(self) -> list[Release]:
@@ -161,6 +165,9 @@ class Agent:
 
     def _wake(self) -> None:
         self._reconciler.wake()
+
+    def _on_facts(self, facts: EngineFacts) -> None:
+        self._presence.announce(facts)
 
     def _on_report(self, report: NodeReport) -> None:
         self._last_report = report
@@ -245,7 +252,8 @@ class Agent:
                 async with contextlib.aclosing(updates):  # type: ignore[type-var]
                     async for update in updates:
                         if update.is_live:
-                            self._inspector.ask(update.entries)
+                            requests = read_requests(update.entries, self._settings.node)
+                            self._inspector.ask(requests)
             except StoreError as cause:
                 _log.warning("requests cannot be followed", cause=cause.message)
             await asyncio.sleep(_RETRY_S)
@@ -296,7 +304,7 @@ async def _serve_node(settings: Settings) -> None:
 
     lock = lock_state(settings.state)
     store = open_store(settings.store)
-    engine = TorchEngine(settings.engine_url)
+    engine = open_engine(settings)
     try:
         await _until_told(Agent(settings, store, engine).run())
     finally:

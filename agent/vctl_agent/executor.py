@@ -6,7 +6,8 @@ is told by its type, and it is final only within the rollout that it happened in
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
@@ -23,6 +24,7 @@ from vctl_plans.errors import (
     NotAllowed,
     PermanentEngineError,
     RootMismatch,
+    SuspectEngineError,
     TemporaryEngineError,
     VctlError,
 )
@@ -83,18 +85,29 @@ class Executor:
             VctlError: It did not work; `is_permanent` tells whether trying again is vain.
         """
         name = release.engine_name
-        if action is Action.STAGE:
-            await self._stage(release, on_phase)
-        elif action is Action.LOAD:
-            await self._load(release)
-        elif action is Action.PROBE:
-            await self._probe(name)
-        elif action is Action.UNLOAD:
-            if name and not keeps_adapter:
-                await self._unload(name)
-            await self._application.take(release)
+        with self._condemning():
+            if action is Action.STAGE:
+                await self._stage(release, on_phase)
+            elif action is Action.LOAD:
+                await self._load(release)
+            elif action is Action.PROBE:
+                await self._probe(name)
+            elif action is Action.UNLOAD:
+                if name and not keeps_adapter:
+                    await self._unload(name)
+                await self._application.take(release)
         _log.info("done", action=action.value, service=release.service, release=release.number)
         self._crashpoints.passed(action.value)
+
+    @contextmanager
+    def _condemning(self) -> Iterator[None]:
+        """Note an engine of which nobody can know any more what it would answer."""
+        incarnation = self._watch.incarnation  # the run that was asked
+        try:
+            yield
+        except SuspectEngineError as found:
+            self._watch.condemn(incarnation, found.message)
+            raise
 
     async def _stage(self, release: Release, on_phase: OnPhase) -> None:
         """Stage what is missing; the release fetches until the last of it is verified."""
@@ -168,7 +181,8 @@ class Executor:
         path = str(self._artifacts.path(root)) if root else ""
         async with self._changing:
             before = self._watch.latest
-            await self._engine.swap_base(path)
+            with self._condemning():
+                await self._engine.swap_base(path)
             self._crashpoints.passed("base swapped")
             after = await self._watch.refresh()
         if after is None:

@@ -6,18 +6,16 @@ that no engine is given it again before it was brought anew; what is resident st
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import structlog
 
 from vctl_agent.artifacts.check import check_apart
 from vctl_agent.artifacts.stage import ArtifactStore
-from vctl_plans.codec import decode
-from vctl_plans.errors import ArtifactError, VctlError
-from vctl_plans.inspection import SCRUB, Checked, Checks, VerifyRequest
+from vctl_plans.errors import ArtifactError
+from vctl_plans.inspection import SCRUB, Checked, Checks, OperatorRequest, VerifyRequest
 from vctl_plans.phase import Component
 from vctl_plans.release import Release
-from vctl_plans.store.port import KeyValue
 from vctl_plans.weights import KIND_OF
 
 _log = structlog.get_logger(__name__)
@@ -61,16 +59,9 @@ class Inspector:
             if not self._artifacts.is_staged(root)
         )
 
-    def ask(self, entries: Mapping[str, KeyValue]) -> None:
+    def ask(self, requests: Iterable[OperatorRequest]) -> None:
         """Take the requests that stand; answers to others are dropped."""
-        asked = {}
-        for key, entry in entries.items():
-            try:
-                request = decode(entry.value, VerifyRequest, key=key)
-            except VctlError as problem:
-                _log.warning("unreadable request", problem=problem.message)
-                continue
-            asked[request.id] = request
+        asked = {each.id: each for each in requests if isinstance(each, VerifyRequest)}
         self._asked = asked
         expired = set(self._answers) - set(asked)
         for request_id in expired:

@@ -2,16 +2,19 @@
 
 The lease says that the agent lives; keeping it alive writes nothing to etcd. A lost lease is taken
 out anew with the same boot id, for the same process goes on. The record is looked at once in a
-lease's time: one that vanished is written again. An agent takes the name from the one before it
-when it starts, and only then: two that live do not fight for it. A report is written when it
-changed, the newest only, until it is written, and only under our name: another's would be lost.
+lease's time: one that vanished is written again, and one that tells of another engine at once. An
+agent takes the name from the one before it when it starts, and only then: two that live do not
+fight for it. A report is written when it changed, the newest only, until it is written, and only
+under our name: another's would be lost.
 """
 
 import asyncio
 
+import msgspec
 import structlog
 
 from vctl_agent.crashpoints import Crashpoints
+from vctl_plans.capability import EngineFacts
 from vctl_plans.codec import encode
 from vctl_plans.errors import Conflict, StoreError
 from vctl_plans.keys import Keys
@@ -40,11 +43,14 @@ class Presence:
         self._store = store
         self._keys = keys
         self._node = record.node
-        self._record = encode(record)  # the boot id makes it this process's own
+        self._record = record
+        self._written = encode(record)  # what stands; the boot id makes it this process's own
         self._ttl_s = ttl_s
         self._crashpoints = crashpoints
         self._report: NodeReport | None = None
         self._changed = asyncio.Event()
+        self._announced = asyncio.Event()
+        self._writing = asyncio.Lock()  # a report names the record that stands
         self._took_name = False
         self.is_registered = False
 
@@ -52,6 +58,12 @@ class Presence:
         """Have *report* written; one that was not written yet is replaced."""
         self._report = report
         self._changed.set()
+
+    def announce(self, facts: EngineFacts) -> None:
+        """Have the record tell what the engine can do; nothing is written when it says so."""
+        if facts != self._record.facts:
+            self._record = msgspec.structs.replace(self._record, facts=facts)
+            self._announced.set()
 
     async def keep_record(self) -> None:
         """Keep the record under a live lease until cancelled; then end the lease."""
@@ -78,10 +90,13 @@ class Presence:
         Raises:
             StoreError: It could not be registered.
         """
-        await self._mend(lease)
-        while not await _is_lost(lease, within_s=lease.ttl_s):
+        async with self._writing:
+            await self._mend(lease)
+        while not await _is_lost(lease, within_s=lease.ttl_s, unless=self._announced):
+            self._announced.clear()
             try:
-                await self._mend(lease)
+                async with self._writing:
+                    await self._mend(lease)
             except StoreError as cause:  # the lease, not a look, says whether we are there
                 _log.info("record not looked at", cause=cause.message)
 
@@ -89,13 +104,14 @@ class Presence:
         """Write the record unless it stands, or another living agent has the name."""
         key = self._keys.node(self._node)
         found = await self._store.get(key)
-        if self._took_name and found and found.value != self._record:
+        if self._took_name and found and found.value != self._written:
             self.is_registered = False
             _log.error("another agent has this node's name", record=repr(found.value[:200]))
             return
-        if not found or found.lease_id != lease.id:
-            await self._store.put(key, self._record, lease_id=lease.id)
-            self._took_name = True
+        record = encode(self._record)
+        if not found or found.lease_id != lease.id or found.value != record:
+            await self._store.put(key, record, lease_id=lease.id)
+            self._written, self._took_name = record, True
             _log.info("registered", lease_ttl_s=lease.ttl_s)
             self._crashpoints.passed("registered")
         if not self.is_registered:
@@ -112,7 +128,8 @@ class Presence:
             if report is None or not self.is_registered:
                 continue  # only a registered agent's word counts; to register brings us back here
             try:
-                await self._store.commit(self._reported(report))
+                async with self._writing:
+                    await self._store.commit(self._reported(report))
                 self._crashpoints.passed("reported")
             except Conflict:
                 self.is_registered = False  # until the record was looked at, and is ours again
@@ -130,18 +147,20 @@ class Presence:
         node counts as vanished until something of it changes.
         """
         return Txn(
-            (ValueIs(self._keys.node(self._node), self._record),),
+            (ValueIs(self._keys.node(self._node), self._written),),
             (Put(self._keys.report(report.node), encode(report)),),
         )
 
 
-async def _is_lost(lease: Lease, *, within_s: float) -> bool:
+async def _is_lost(lease: Lease, *, within_s: float, unless: asyncio.Event) -> bool:
+    """Wait for the lease's loss, not longer than *within_s*, nor when *unless* is set."""
+    waits = [asyncio.ensure_future(wait) for wait in (lease.wait_lost(), unless.wait())]
     try:
-        async with asyncio.timeout(within_s):
-            await lease.wait_lost()
-    except TimeoutError:
-        return False
-    return True
+        done, _ = await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return waits[0] in done
 
 
 async def _revoked(lease: Lease) -> None:

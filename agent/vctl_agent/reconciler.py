@@ -177,6 +177,7 @@ class Reconciler:
             in_flight=in_flight(service, release, heard, held) if heard else None,
             draining_s=self._draining_s(key, may_unload=may_unload),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
+            suspect=engine.problem if engine else "",
             failure=self._base.failure(release)
             or self._tries.failure(
                 key, _occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
@@ -251,7 +252,7 @@ class Reconciler:
                 service=service.name,
                 number=release.number,
                 digest=release.digest,
-                model=release.engine_name or (engine.base if engine else ""),
+                model=release.engine_name or (engine.facts.base if engine else ""),
             )
             for service, release, verdict in verdicts
             if verdict.phase is NodePhase.READY
@@ -291,6 +292,8 @@ class Reconciler:
             routes=link.heard.routes if link.heard else {},
             gateway_ok=link.is_current,
             free_memory=self._free(engine),
+            adapters=len(engine.adapters) if engine else None,
+            problem=engine.problem if engine else "",
             checks=self._checks(),
         )
         if report != self._report:

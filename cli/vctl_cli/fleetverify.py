@@ -1,29 +1,21 @@
 """Every node hashes again what it serves from, and says so in its report.
 
-The request is a key under this command's lease: it goes with the command, however that ends, and
-with it the answers. A node that is present and does not answer is named; nothing passes for
-verified that was not.
+A node that is present and does not answer is named; nothing passes for verified that was not.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Callable
 
 import msgspec
 
+from vctl_cli.asking import ask_nodes, present_nodes
 from vctl_cli.exitcodes import ExitCode
-from vctl_plans.codec import encode
-from vctl_plans.errors import PlanError
 from vctl_plans.inspection import Checks, VerifyRequest
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
 from vctl_plans.operate import Request
 from vctl_plans.rollout import listed
-from vctl_plans.snapshot import read_nodes
 from vctl_plans.store.port import Store
 from vctl_plans.units import bytes_text
-
-LEASE_TTL_S = 30.0
 
 
 class NodeVerification(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,53 +64,25 @@ async def verify_fleet(
     Raises:
         PlanError: No node is present.
     """
-    present = {e.key.removeprefix(keys.nodes) for e in (await store.list(keys.nodes)).entries}
-    if not present:
-        raise PlanError("no node is present", path="fleet", hint="see vctl status")
-    lease = await store.grant(LEASE_TTL_S)
-    found: dict[str, NodeVerification] = {}
-    try:
-        asked = VerifyRequest(id=request.id, service=service, by=request.by)
-        await store.put(keys.request(request.id), encode(asked), lease_id=lease.id)
-        async with asyncio.timeout(timeout_s):
-            await _collect(store, keys, request.id, present, found, tell)
-    except TimeoutError:
-        pass  # who has not answered is named
-    finally:
-        await lease.revoke()
+    present = await present_nodes(store, keys)
+    found = await ask_nodes(
+        store,
+        keys,
+        VerifyRequest(id=request.id, service=service, by=request.by),
+        nodes=present,
+        answer=lambda report: _answer(report, request.id),
+        timeout_s=timeout_s,
+        tell=lambda node, answer: tell(_verification(node, answer)),
+    )
     return FleetVerification(
         request=request.id,
-        nodes=tuple(found[node] for node in sorted(found)),
+        nodes=tuple(_verification(node, found[node]) for node in sorted(found)),
         unconfirmed=tuple(sorted(present - set(found))),
     )
 
 
-async def _collect(
-    store: Store,
-    keys: Keys,
-    request: str,
-    present: set[str],
-    found: dict[str, NodeVerification],
-    tell: Callable[[NodeVerification], None],
-) -> None:
-    async with aclosing(store.watch(keys.reports)) as updates:  # type: ignore[type-var]
-        async for update in updates:
-            reports = read_nodes(keys, (), update.entries.values()).reports
-            for node, answer in sorted(_answers(reports, request).items()):
-                if node in present and node not in found:
-                    found[node] = _verification(node, answer)
-                    tell(found[node])
-            if len(found) == len(present):
-                return
-
-
-def _answers(reports: Mapping[str, NodeReport], request: str) -> dict[str, Checks]:
-    return {
-        node: checks
-        for node, report in reports.items()
-        for checks in report.checks
-        if checks.request == request
-    }
+def _answer(report: NodeReport, request: str) -> Checks | None:
+    return next((checks for checks in report.checks if checks.request == request), None)
 
 
 def _verification(node: str, answer: Checks) -> NodeVerification:

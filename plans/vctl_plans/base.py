@@ -39,10 +39,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     fixed: tuple[str, ...] = ()  # nodes that are present and whose engine cannot change its base
 
 
-SWAP_BASE = "swap_base"
-"""The capability of a node whose engine can change its base while it runs."""
-
-
 def base_root(release: "Release | None") -> str:
     """Return the root of the base that *release* runs on; empty: the one engines start with."""
     weights = release.components.get(Component.WEIGHTS) if release else None

@@ -20,6 +20,7 @@
     +- EngineError
     |  +- TemporaryEngineError
     |  +- PermanentEngineError
+    |     +- SuspectEngineError
     +- SettingsError            a configuration that does not validate
     +- InvariantError           a bug in vctl
 
@@ -169,6 +170,10 @@ class TemporaryEngineError(EngineError):
 
 class PermanentEngineError(EngineError):
     """Trying again will not help."""
+
+
+class SuspectEngineError(PermanentEngineError):
+    """Nobody can know what the engine would answer: it must serve nothing until it is restarted."""
 
 
 class InvariantError(VctlError):

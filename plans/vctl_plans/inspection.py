@@ -1,4 +1,4 @@
-"""What operators ask of all nodes at once, and what a node answers in its report.
+"""What operators ask of nodes, and what a node answers in its report.
 
 A request is one small key under a lease: it expires, and with it the answers in the reports.
 """
@@ -13,12 +13,39 @@ SCRUB = "scrub"
 """Stands for the request of what a node found by itself, reading again what lies on its disk."""
 
 
-class VerifyRequest(Value, frozen=True, kw_only=True):
-    """Every node is to hash again what it serves from."""
+class NodeRequest(Value, frozen=True, kw_only=True, tag_field="kind"):
+    """Something that nodes are to do once and answer in their reports."""
 
     id: str
-    service: str = ""  # empty: all services
+    nodes: tuple[str, ...] = ()  # only these; empty: all
     by: Actor = Actor()
+
+    def is_for(self, node: str) -> bool:
+        """Whether *node* is asked."""
+        return not self.nodes or node in self.nodes
+
+
+class VerifyRequest(NodeRequest, frozen=True, kw_only=True, tag="verify"):
+    """Hash again what is served from."""
+
+    service: str = ""  # empty: all services
+
+
+class HashRequest(NodeRequest, frozen=True, kw_only=True, tag="hash"):
+    """Hash what lies at a source that only nodes can read; nothing is kept of it."""
+
+    source: str
+    component: Component
+
+
+class CollectRequest(NodeRequest, frozen=True, kw_only=True, tag="collect"):
+    """Remove the artifacts that nothing needs any more."""
+
+    is_dry: bool = False  # only say what would go
+
+
+OperatorRequest = VerifyRequest | HashRequest | CollectRequest
+"""What a key under `Keys.requests` may hold."""
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,3 +76,24 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     request: str
     found: tuple[Checked, ...] = ()  # none: the node holds nothing of the service
+
+
+class Hashed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's answer to a `HashRequest`."""
+
+    request: str
+    root: str = ""  # empty: it could not be hashed
+    size_bytes: int = 0
+    rank: int = 0  # of an adapter
+    base_name: str = ""  # the base that an adapter says it was trained on
+    problem: str = ""
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's answer to a `CollectRequest`."""
+
+    request: str
+    removed: tuple[str, ...] = ()  # roots, those that went or would go; at most the first 50
+    freed_bytes: int = 0
+    kept: int = 0  # artifacts that stay
+    problem: str = ""

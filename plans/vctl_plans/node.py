@@ -6,13 +6,17 @@ people to read, and never taken for the present.
 
 import msgspec
 
+from vctl_plans.capability import EngineFacts
 from vctl_plans.codec import SCHEMA, Value
-from vctl_plans.inspection import Checks
+from vctl_plans.inspection import Checks, Collected, Hashed
 from vctl_plans.phase import NodePhase
 
 
 class NodeRecord(Value, frozen=True, kw_only=True):
-    """A node's addresses and kind; put once, under the agent's lease."""
+    """A node's addresses and what its engine can do; put under the agent's lease.
+
+    Written again only when another engine was found: a start reads all records and no report.
+    """
 
     node: str
     boot_id: str
@@ -21,7 +25,7 @@ class NodeRecord(Value, frozen=True, kw_only=True):
     admin_url: str = ""
     engine: str = ""
     labels: dict[str, str] = {}
-    capabilities: tuple[str, ...] = ()  # of the engine, as `base.SWAP_BASE`
+    facts: EngineFacts | None = None  # None: the engine has not answered since the agent runs
 
 
 class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,7 +51,12 @@ class NodeReport(Value, frozen=True, kw_only=True):
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
     gateway_ok: bool = False
     free_memory: float | None = None  # share of the engine's memory, 0 to 1; None: it does not tell
+    kv_used: float | None = None  # share of its KV cache, 0 to 1, in coarse steps; None: not told
+    adapters: int | None = None  # that the engine lists; None: it does not answer
+    problem: str = ""  # of the engine as a whole: why it serves nothing until it is restarted
     checks: tuple[Checks, ...] = ()  # answers to requests that have not expired, and to the scrub
+    hashed: tuple[Hashed, ...] = ()
+    collected: tuple[Collected, ...] = ()
 
     def release(self, service: str, number: int) -> ReleaseReport | None:
         """Return what the node says of one release."""

@@ -50,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     draining_s: float = 0.0  # how long ago the drain began
     drain_limit_s: float = 30.0
     failure: Failure | None = None
+    suspect: str = ""  # why the engine must serve nothing, and be asked nothing, until its restart
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -64,6 +65,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def assess(facts: Facts) -> Verdict:
     """Return where the release is and the next thing to do for it."""
+    if facts.suspect and (facts.is_resident or (facts.is_wanted and facts.is_staged)):
+        return Verdict(N.QUARANTINED, reason=facts.suspect)
     return _towards_ready(facts) if facts.is_wanted else _towards_gone(facts)
 
 
@@ -120,17 +123,21 @@ def _kept(facts: Facts) -> Verdict:
 _TRIED = {N.FAILED, N.UNLOADED}
 
 MOVES: dict[N, frozenset[N]] = {
-    N.ABSENT: frozenset({N.FETCHING, N.STAGED, N.LOADING, N.PROBING, N.READY, N.UNLOADED}),
-    N.FETCHING: frozenset({N.VERIFYING, *_TRIED}),
-    N.VERIFYING: frozenset({N.STAGED, *_TRIED}),
+    N.ABSENT: frozenset(
+        {N.FETCHING, N.STAGED, N.LOADING, N.PROBING, N.READY, N.UNLOADED, N.QUARANTINED}
+    ),
+    N.FETCHING: frozenset({N.VERIFYING, N.QUARANTINED, *_TRIED}),
+    N.VERIFYING: frozenset({N.STAGED, N.QUARANTINED, *_TRIED}),
     N.STAGED: frozenset({N.LOADING, N.PROBING, N.READY, N.QUARANTINED, *_TRIED}),
-    N.LOADING: frozenset({N.PROBING, N.DRAINING, *_TRIED}),
+    N.LOADING: frozenset({N.PROBING, N.DRAINING, N.QUARANTINED, *_TRIED}),
     N.PROBING: frozenset({N.READY, N.QUARANTINED, N.DRAINING, N.LOADING, *_TRIED}),
-    N.READY: frozenset({N.DRAINING, N.LOADING, N.FETCHING, N.UNLOADED}),
+    N.READY: frozenset({N.DRAINING, N.LOADING, N.FETCHING, N.UNLOADED, N.QUARANTINED}),
     N.DRAINING: frozenset({N.UNLOADED, N.READY, N.STAGED, N.FETCHING, N.QUARANTINED}),
     N.UNLOADED: frozenset({N.LOADING, N.FETCHING}),
-    N.FAILED: frozenset({N.FETCHING, N.LOADING, N.PROBING, N.DRAINING, N.UNLOADED}),
-    N.QUARANTINED: frozenset({N.PROBING, N.DRAINING, N.UNLOADED}),
+    N.FAILED: frozenset({N.FETCHING, N.LOADING, N.PROBING, N.DRAINING, N.UNLOADED, N.QUARANTINED}),
+    N.QUARANTINED: frozenset(
+        {N.PROBING, N.DRAINING, N.UNLOADED, N.LOADING, N.FETCHING, N.STAGED, N.READY}
+    ),
 }
-"""From each phase, those that may follow. READY -> LOADING: the engine was restarted; STAGED and
-DRAINING -> QUARANTINED: a change of the base could not be confirmed."""
+"""From each phase, those that may follow. READY -> LOADING: the engine was restarted. Wherever it
+stands, a release is quarantined when the engine is found unfit, and goes on after its restart."""

@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from vctl_plans.base import SWAP_BASE, Base, Surroundings
+from vctl_plans.base import Base, Surroundings
+from vctl_plans.capability import Capability, lacking
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
 from vctl_plans.keys import Keys
@@ -142,7 +143,7 @@ def surroundings(
         revision=base.mod_revision if base else 0,
         running=tuple(sorted(s.name for s in others if s.is_running)),
         serving=tuple(sorted(s.name for s in others if s.current_route.stable)),
-        fixed=tuple(sorted(r.node for r in records if SWAP_BASE not in r.capabilities)),
+        fixed=tuple(sorted(r.node for r in records if lacking(r.facts, {Capability.SWAP_BASE}))),
     )
 
 

@@ -11,7 +11,8 @@ from tests.builders import SERVICE, a_base_wish, a_plan, a_route, some_releases
 from vctl_agent.conductor import Conductor
 from vctl_agent.crashpoints import Crashpoints
 from vctl_plans import operate
-from vctl_plans.base import SWAP_BASE, Base, is_of_base
+from vctl_plans.base import Base, is_of_base
+from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.codec import decode, encode
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
@@ -40,7 +41,9 @@ class Waves:
         puts += [Put(KEYS.route(SERVICE), encode(a_route())), Put(KEYS.conductor, b"c")]
         for node in FOUR:
             record = NodeRecord(node=node, boot_id=node, gateway_url=f"http://{node}")
-            record = msgspec.structs.replace(record, capabilities=(SWAP_BASE,))
+            record = msgspec.structs.replace(
+                record, facts=EngineFacts(capabilities=(Capability.SWAP_BASE,))
+            )
             puts.append(Put(KEYS.node(node), encode(record)))
         self.fence = await self.store.commit(Txn((), tuple(puts)))
         listing = (await self.store.list(KEYS.services)).entries

@@ -10,11 +10,9 @@ import pytest
 from tests.agent.support import SERVICE, make_files, make_releases, next_release
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.inspector import Inspector
-from vctl_plans.codec import encode
 from vctl_plans.inspection import SCRUB, VerifyRequest
 from vctl_plans.phase import Component
 from vctl_plans.release import Release
-from vctl_plans.store.port import KeyValue
 
 TENSOR = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"
 
@@ -53,9 +51,7 @@ class Disk:
         file.chmod(0o444)
 
     def ask(self, *requests: VerifyRequest) -> None:
-        self.inspector.ask(
-            {r.id: KeyValue(r.id, encode(r), 1, 1) for r in requests},
-        )
+        self.inspector.ask(requests)
 
 
 @pytest.fixture
@@ -141,17 +137,6 @@ async def test_artifact_that_was_brought_anew_is_not_told_any_more(disk: Disk) -
     disk.artifacts.stage(adapter, lambda _phase, _done, _size: None)
 
     assert () == disk.inspector.checks
-
-
-async def test_request_that_cannot_be_read_is_passed_over(disk: Disk) -> None:
-    """The others are answered."""
-    good = VerifyRequest(id="q2")
-    disk.inspector.ask(
-        {"q1": KeyValue("q1", b"nonsense", 1, 1), "q2": KeyValue("q2", encode(good), 1, 1)}
-    )
-    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
-
-    assert ["q2"] == [answer.request for answer in disk.inspector.checks]
 
 
 def _after(seconds: float) -> Callable[[], bool]:

@@ -7,6 +7,7 @@ import pytest
 
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.presence import Presence
+from vctl_plans.capability import EngineFacts
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import StoreUnavailable
 from vctl_plans.keys import Keys
@@ -105,6 +106,25 @@ async def test_record_that_somebody_deleted_is_written_again(agents: Agents) -> 
 
     await agents.until("b1")
     assert await agents.registered() == "b1"
+
+
+async def test_record_tells_at_once_which_engine_was_found(agents: Agents) -> None:
+    """It stays this agent's own: reports go on, and the same facts again write nothing."""
+    presence = agents.start("b1")
+    await agents.until("b1")
+    facts = EngineFacts(kind="vllm", version="1")
+    for _ in range(2):
+        presence.announce(facts)
+    async with asyncio.timeout(TTL_S * 50):
+        while (found := await agents.store.get(KEY)) is None or found.version == 1:
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(3 * TTL_S)
+
+    found = await agents.store.get(KEY)
+    assert found is not None
+    assert 2 == found.version
+    assert facts == decode(found.value, NodeRecord).facts
+    assert presence.is_registered
 
 
 async def test_look_that_fails_costs_no_lease(agents: Agents) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route, some_releases
 from vctl_cli.app import run
 from vctl_cli.world import World
-from vctl_plans.base import SWAP_BASE
+from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import StoreError
 from vctl_plans.keys import Keys
@@ -131,10 +131,10 @@ def a_fleet(
     return vctl
 
 
-def a_record(node: str, *capabilities: str) -> NodeRecord:
+def a_record(node: str, *capabilities: Capability) -> NodeRecord:
     """Return the record of a node whose engine can do all that one can, unless told otherwise."""
-    able = capabilities or (SWAP_BASE,)
-    return NodeRecord(node=node, boot_id=f"boot-{node}", engine="torch", capabilities=able)
+    facts = EngineFacts(kind="torch", capabilities=capabilities or tuple(Capability))
+    return NodeRecord(node=node, boot_id=f"boot-{node}", engine="torch", facts=facts)
 
 
 def conductor(

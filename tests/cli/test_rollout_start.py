@@ -20,6 +20,7 @@ from tests.cli.support import (
 )
 from tests.weights import building
 from vctl_plans.base import Base
+from vctl_plans.capability import Capability
 from vctl_plans.codec import decode
 from vctl_plans.errors import Conflict
 from vctl_plans.node import NodeRecord
@@ -433,7 +434,7 @@ def test_base_is_refused_while_another_rollout_runs(tmp_path: Path):
 
 def test_base_is_refused_by_engines_that_cannot_change_it(adapter: Path, tmp_path: Path):
     vctl = a_fleet()
-    vctl.put(KEYS.node("b"), a_record("b", "something"))
+    vctl.put(KEYS.node("b"), a_record("b", Capability.FLUSH))
     said = vctl("rollout", "start", "--weights", a_base(tmp_path / "base"), "--no-watch")
     refused(said, 2, "release.weights", "the engine cannot change its base while it runs on b")
     assert vctl("rollout", "start", "--adapter", str(adapter), "--no-watch").code == 0

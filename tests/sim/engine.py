@@ -13,11 +13,22 @@ import msgspec
 
 from tests.sim.disk import Mood
 from tests.sim.kernel import Kernel, Process
-from vctl_agent.engines.port import Description, Resident
+from vctl_agent.engines.port import Description, Resident, cannot
+from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.errors import EngineError, PermanentEngineError, TemporaryEngineError
 
 BASE = "base"
 """The base model's name; an engine serves it as long as it is up."""
+
+
+FACTS = EngineFacts(
+    kind="sim",
+    version="1",
+    base=BASE,
+    capabilities=(Capability.ADAPTERS,),
+    max_adapters=8,
+    max_resident=8,
+)
 
 
 class Held(msgspec.Struct):
@@ -29,8 +40,6 @@ class Held(msgspec.Struct):
 
 class Engine:
     """One node's engine, as `vctl_agent.engines.port.Engine` asks."""
-
-    capabilities: tuple[str, ...] = ()
 
     def __init__(self, kernel: Kernel, name: str, random: Random) -> None:
         self.kernel = kernel
@@ -74,11 +83,8 @@ class Engine:
         if not self.is_up:
             raise TemporaryEngineError("the engine does not answer")
         return Description(
-            kind="sim",
-            version="1",
+            facts=FACTS,
             incarnation=self.incarnation,
-            base=BASE,
-            max_adapters=8,
             adapters=tuple(Resident(name, held.path) for name, held in self.adapters.items()),
         )
 
@@ -97,6 +103,14 @@ class Engine:
     async def swap_base(self, path: str) -> None:
         """Refuse: it keeps the base that it was started with."""
         raise PermanentEngineError(f"the engine cannot change its base to {path}")
+
+    async def flush(self) -> None:
+        """Refuse: nothing is cached."""
+        raise cannot(FACTS, Capability.FLUSH)
+
+    async def replace(self, name: str, path: str) -> None:
+        """Refuse: a name is an identity here."""
+        raise cannot(FACTS, Capability.REPLACE)
 
     async def close(self) -> None:
         """Do nothing."""

@@ -1,18 +1,17 @@
 """An engine in memory, for tests of the agent: does as it is told, or fails as it is scripted."""
 
-from vctl_agent.engines.port import Description, Resident
-from vctl_plans.base import SWAP_BASE
+from vctl_agent.engines.port import Description, Resident, cannot
+from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.errors import EngineError, TemporaryEngineError
 
 
 class FakeEngine:
     """An engine with scripted failures; `calls` lists what it was asked to change."""
 
-    capabilities: tuple[str, ...] = (SWAP_BASE,)
-
     def __init__(self, *, max_adapters: int = 8) -> None:
         self.incarnation = "fake-1"
         self.max_adapters = max_adapters
+        self.capabilities: tuple[Capability, ...] = tuple(Capability)
         self.adapters: dict[str, str] = {}
         self.calls: list[tuple[str, str]] = []
         self.failures: dict[str, EngineError] = {}  # by method
@@ -34,18 +33,27 @@ class FakeEngine:
         self.adapters.clear()
         self.cached = 0
 
+    @property
+    def facts(self) -> EngineFacts:
+        """What it can do."""
+        return EngineFacts(
+            kind="fake",
+            version="1",
+            base="base",
+            capabilities=self.capabilities,
+            max_adapters=self.max_adapters,
+            max_resident=self.max_adapters,
+        )
+
     async def describe(self) -> Description:
         """Return what it holds."""
         self._meet("describe", "")
         held = tuple(Resident(name, path) for name, path in self.adapters.items())
         return Description(
-            kind="fake",
-            version="1",
+            facts=self.facts,
             incarnation=self.incarnation,
-            base="base",
             base_path=self.base_path,
             cached=self.cached,
-            max_adapters=self.max_adapters,
             adapters=held,
             free_memory=self.free_memory,
         )
@@ -78,8 +86,27 @@ class FakeEngine:
         self.cached = cached if self.keeps_cache else 0
         self.incarnation = incarnation if self.keeps_incarnation else self.incarnation
 
+    async def flush(self) -> None:
+        """Drop what is cached, unless scripted."""
+        self._need(Capability.FLUSH)
+        self._meet("flush", "")
+        if not self.lies:
+            self.cached = 0
+
+    async def replace(self, name: str, path: str) -> None:
+        """Hold another adapter under a name, and nothing cached."""
+        self._need(Capability.REPLACE)
+        self._meet("replace", name)
+        if not self.lies:
+            self.adapters[name] = path
+            self.cached = 0
+
     async def close(self) -> None:
         """Do nothing."""
+
+    def _need(self, capability: Capability) -> None:
+        if capability not in self.capabilities:
+            raise cannot(self.facts, capability)
 
     def _meet(self, method: str, name: str) -> None:
         if method != "describe":

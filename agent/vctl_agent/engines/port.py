@@ -8,6 +8,9 @@ from typing import Protocol
 
 import msgspec
 
+from vctl_plans.capability import Capability, EngineFacts
+from vctl_plans.errors import PermanentEngineError
+
 
 class Resident(msgspec.Struct, frozen=True):
     """An adapter that the engine lists."""
@@ -19,15 +22,14 @@ class Resident(msgspec.Struct, frozen=True):
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """An engine as it is now."""
 
-    kind: str
-    version: str
-    incarnation: str  # changes with every start of the engine's process
-    base: str  # the base model's name
+    facts: EngineFacts  # what does not change within an incarnation
+    incarnation: str  # changes with every start of the engine's process, and with every base
     base_path: str = ""  # the directory of its base; empty: the one that it was started with
     cached: int | None = None  # entries of its caches; None: not told
-    max_adapters: int
     adapters: tuple[Resident, ...] = ()
+    kv_used: float | None = None  # share of its KV cache, 0 to 1; None: not told
     free_memory: float | None = None  # share of the memory that it loads into; None: not told
+    problem: str = ""  # why it must serve nothing until it is restarted, as far as it can tell
 
     def has(self, name: str, path: str) -> bool:
         """Whether *name* is listed and was loaded from *path*."""
@@ -38,10 +40,10 @@ class Engine(Protocol):
     """An engine that loads adapters. Every call has a deadline.
 
     Raises, in all of its methods: `TemporaryEngineError` when trying again may help (it is away,
-    busy or full), `PermanentEngineError` when it may not (it refuses the adapter).
+    busy or full), `PermanentEngineError` when it may not (it refuses the adapter, or cannot do what
+    was asked, as its facts say), `SuspectEngineError` when nobody can know any more what it would
+    answer: it is to be restarted.
     """
-
-    capabilities: tuple[str, ...]  # what it can do beside adapters, as `base.SWAP_BASE`
 
     async def describe(self) -> Description:
         """Read what the engine holds now."""
@@ -72,6 +74,27 @@ class Engine(Protocol):
         """
         ...
 
+    async def flush(self) -> None:
+        """Drop whatever is cached, and confirm it. Running requests go on."""
+        ...
+
+    async def replace(self, name: str, path: str) -> None:
+        """Give *name* the adapter at *path*, with nothing of the former one left in any cache.
+
+        For clients that call the engine without a gateway, by one name that stays. Requests that
+        run finish on what they began with.
+        """
+        ...
+
     async def close(self) -> None:
         """Drop connections."""
         ...
+
+
+def cannot(facts: EngineFacts, capability: Capability) -> PermanentEngineError:
+    """Return the refusal of what an engine cannot do, with what would change that."""
+    remedy = facts.remedy(capability)
+    return PermanentEngineError(
+        f"the {facts.kind} engine cannot do that as it was started ({capability})",
+        hint=f"start it with {remedy}" if remedy else "",
+    )

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 import httpx
 import msgspec
 
-from vctl_agent.engines.port import Description, Resident
+from vctl_agent.engines.port import Description, Resident, cannot
 from vctl_agent.engines.probe import Answer, finding
-from vctl_plans.base import SWAP_BASE
+from vctl_plans.capability import Capability, EngineFacts, Lack
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -23,6 +23,14 @@ _DESCRIBE_S = 5.0
 _CHANGE_S = 120.0
 _PROBE_PROMPT = "The same question asked twice must get the same answer, cached or not. " * 2
 _PROBE_TOKENS = 8
+_CAPABILITIES = (
+    Capability.ADAPTERS,
+    Capability.SWAP_BASE,
+    Capability.CACHE_SALT,
+    Capability.CACHED_TOKENS,
+    Capability.LOGPROBS,
+)
+_LACKS = (Lack(capability=Capability.FLUSH), Lack(capability=Capability.REPLACE))
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
@@ -42,6 +50,7 @@ class _Engine(msgspec.Struct):
     incarnation: str
     base: _Base
     max_loras: int
+    max_lora_rank: int
     adapters: tuple[Resident, ...]
     cache: _Cache
     free_memory: float | None = None
@@ -62,8 +71,6 @@ class _Completion(msgspec.Struct):
 
 class TorchEngine:
     """The torch reference engine at one URL."""
-
-    capabilities: tuple[str, ...] = (SWAP_BASE,)
 
     def __init__(self, url: str) -> None:
         self._client = httpx.AsyncClient(base_url=url, timeout=_DESCRIBE_S, trust_env=False)
@@ -91,13 +98,10 @@ class TorchEngine:
         response = await self._ask("GET", "/engine", within_s=_DESCRIBE_S)
         engine = self._read(response, _Engine)
         return Description(
-            kind=engine.kind,
-            version=engine.version,
+            facts=_facts(engine),
             incarnation=engine.incarnation,
-            base=engine.base.name,
             base_path="" if engine.base.is_first else engine.base.path,
             cached=engine.cache.blocks,
-            max_adapters=engine.max_loras,
             adapters=engine.adapters,
             free_memory=engine.free_memory,
         )
@@ -133,10 +137,19 @@ class TorchEngine:
         """Put another base in the place of the present one; one that is there is no error."""
         await self._ask("POST", "/engine/base", body={"path": path}, within_s=_CHANGE_S)
 
+    async def flush(self) -> None:
+        """Refuse: it has no such call."""
+        raise cannot((await self.describe()).facts, Capability.FLUSH)
+
+    async def replace(self, name: str, path: str) -> None:
+        """Refuse: a name is an identity here."""
+        del name, path
+        raise cannot((await self.describe()).facts, Capability.REPLACE)
+
     async def _of_base(self) -> Answer:
         engine = await self.describe()
         if not self._base_answer or self._base_answer[0] != engine.incarnation:
-            self._base_answer = (engine.incarnation, await self._answer(engine.base))
+            self._base_answer = (engine.incarnation, await self._answer(engine.facts.base))
         return self._base_answer[1]
 
     async def _answer(self, model: str, *, salt: str = "") -> Answer:
@@ -188,6 +201,19 @@ class TorchEngine:
         if response.is_server_error or status in _BUSY:
             raise TemporaryEngineError(said)
         raise PermanentEngineError(said)
+
+
+def _facts(engine: _Engine) -> EngineFacts:
+    return EngineFacts(
+        kind=engine.kind,
+        version=engine.version,
+        base=engine.base.name,
+        capabilities=_CAPABILITIES,
+        lacks=_LACKS,
+        max_adapters=engine.max_loras,
+        max_resident=engine.max_loras,
+        max_rank=engine.max_lora_rank,
+    )
 
 
 def _message(response: httpx.Response) -> str:
