@@ -91,14 +91,14 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="take a node's name from another agent that lives",
         file=f"{_AGENT}/presence.py",
-        old="        if self._took_name and found and found.value != self._record:\n",
-        new="        if not self._took_name and found and found.value != self._record:\n",
+        old="        if self._took_name and found and found.value != self._written:\n",
+        new="        if not self._took_name and found and found.value != self._written:\n",
         tests=("tests/agent/test_presence.py",),
     ),
     Mutant(
         name="write a report over that of an agent that has the name now",
         file=f"{_AGENT}/presence.py",
-        old="            (ValueIs(self._keys.node(self._node), self._record),),\n",
+        old="            (ValueIs(self._keys.node(self._node), self._written),),\n",
         new="            (),\n",
         tests=("tests/agent/test_presence.py",),
     ),
