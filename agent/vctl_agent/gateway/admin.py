@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 import msgspec
-from aiohttp import web
 
-from vctl_agent.gateway.answers import json_answer
+from vctl_agent.gateway.answers import json_answer, plain_answer, unreadable
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.state import unready
+from vctl_agent.gateway.wire.server import Answer, Limits, Listener, Request
+
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,18 +56,17 @@ class Admin:
         self._assess = assess
         self._metrics = metrics
 
-    def server(self) -> web.Server:
-        """Return the server for probes and scrapes."""
-        return web.Server(self.answer, access_log=None)
+    def listener(self) -> Listener:
+        """Return the listener for probes and scrapes."""
+        return Listener(self.answer, unreadable, Limits(max_body_bytes=0))
 
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: Request) -> Answer:
         """Answer one probe or scrape."""
         if request.path == "/livez":
-            return web.Response(text="alive\n")
+            return plain_answer("alive\n")
         if request.path == "/readyz":
             found = self._assess()
             return json_answer(found, status=200 if found.is_ready else 503)
         if request.path == "/metrics":
-            kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-            return web.Response(body=self._metrics.text(), headers=kind)
-        return web.Response(status=404, text="/livez /readyz /metrics\n")
+            return plain_answer(self._metrics.text(), content_type=_METRICS)
+        return plain_answer("/livez /readyz /metrics\n", status=404)

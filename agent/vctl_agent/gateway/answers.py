@@ -3,12 +3,17 @@
 from collections.abc import Iterable
 
 import msgspec
-from aiohttp import web
+import structlog
+
+from vctl_agent.gateway.wire.fields import Fields
+from vctl_agent.gateway.wire.server import Answer
 
 RETRY_AFTER_S = 1
 """Seconds after which a client may find a release ready or an engine back."""
 
 _JSON = "application/json"
+
+_log = structlog.get_logger()
 
 
 class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a client
@@ -28,7 +33,7 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
         self.code = code
         self.param = param
 
-    def answer(self) -> web.StreamResponse:
+    def answer(self) -> Answer:
         """Return the answer; one that may go away by itself says when to try again."""
         error = {
             "message": self.message,
@@ -36,8 +41,10 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
             "param": self.param,
             "code": self.code,
         }
-        headers = {"Retry-After": str(RETRY_AFTER_S)} if self.status == 503 else None  # noqa: PLR2004
-        return json_answer({"error": error}, status=self.status, headers=headers)
+        answer = json_answer({"error": error}, status=self.status)
+        if self.status == 503:  # noqa: PLR2004
+            answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+        return answer
 
 
 class Elsewhere(Refused):
@@ -50,25 +57,45 @@ class Elsewhere(Refused):
     """
 
     def __init__(
-        self, message: str, *, code: str, instead: web.StreamResponse | None = None
+        self, message: str, *, code: str, instead: Answer | None = None
     ) -> None:
         super().__init__(503, message, code=code)
         self._instead = instead
 
-    def answer(self) -> web.StreamResponse:
+    def answer(self) -> Answer:
         """Return the answer for when no other node serves the request."""
         return self._instead or super().answer()
 
 
-def json_answer(
-    document: object, *, status: int = 200, headers: dict[str, str] | None = None
-) -> web.Response:
+def json_answer(document: object, *, status: int = 200) -> Answer:
     """Return *document* as an answer."""
-    body = msgspec.json.encode(document)
-    return web.Response(body=body, status=status, headers=headers, content_type=_JSON)
+    fields = Fields({"Content-Type": _JSON})
+    return Answer(status=status, headers=fields, body=msgspec.json.encode(document))
 
 
-def models(services: Iterable[str]) -> web.Response:
+def plain_answer(
+    text: str | bytes, *, status: int = 200, content_type: str = "text/plain; charset=utf-8"
+) -> Answer:
+    """Return *text* as an answer."""
+    body = text.encode() if isinstance(text, str) else text
+    return Answer(status=status, headers=Fields({"Content-Type": content_type}), body=body)
+
+
+_UNREADABLE = {
+    400: "the request is no HTTP/1.1",
+    408: "the request did not come in time",
+    431: "the request's head is too large",
+    501: "this gateway does not change protocols",
+}
+
+
+def unreadable(status: int) -> Answer:
+    """Return the answer to what cannot be read as a request."""
+    _log.warning("malformed request", status=status)  # nothing of its text: nobody has checked it
+    return Refused(status, _UNREADABLE[status], code="invalid_request").answer()
+
+
+def models(services: Iterable[str]) -> Answer:
     """Return the services as OpenAI lists models: public names only, never the engine's."""
     cards = [
         {"id": service, "object": "model", "created": 0, "owned_by": "vctl"}

@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Mapping
 
-from multidict import CIMultiDict
+from vctl_agent.gateway.wire.fields import Fields
 
 REQUEST_ID_HEADER = "x-request-id"
 ROUTE_HEADER = "x-vctl-route"
@@ -43,7 +43,7 @@ def request_id(headers: Mapping[str, str]) -> str:
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
-def for_engine(headers: Mapping[str, str], request_id: str) -> CIMultiDict[str]:
+def for_engine(headers: Mapping[str, str], request_id: str) -> Fields:
     """Return the request's header fields for the engine; what is vctl's own stays here."""
     passed = _passed(headers, _NOT_TO_ENGINE)
     passed.setdefault("Content-Type", "application/json")
@@ -52,16 +52,16 @@ def for_engine(headers: Mapping[str, str], request_id: str) -> CIMultiDict[str]:
     return passed
 
 
-def for_client(headers: Mapping[str, str]) -> CIMultiDict[str]:
+def for_client(headers: Mapping[str, str]) -> Fields:
     """Return the engine's header fields for the client."""
     return _passed(headers, _NOT_TO_CLIENT)
 
 
-def _passed(headers: Mapping[str, str], dropped: frozenset[str]) -> CIMultiDict[str]:
+def _passed(headers: Mapping[str, str], dropped: frozenset[str]) -> Fields:
     connection = headers.get("connection", "")
     if connection and connection.lower() not in {"keep-alive", "close"}:
         dropped = dropped | {name.strip().lower() for name in connection.split(",")}
-    passed: CIMultiDict[str] = CIMultiDict()
+    passed = Fields()
     for name, value in headers.items():
         lowered = name.lower()
         if lowered not in dropped and not lowered.startswith(_OWN_PREFIX):

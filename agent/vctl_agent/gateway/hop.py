@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
-from aiohttp import web
 from blake3 import blake3
 
 from vctl_agent.gateway.fleetkey import FleetKey
+from vctl_agent.gateway.wire.server import Request
 
 HOP_HEADER = "x-vctl-hop"
 PROOF_HEADER = "x-vctl-hop-proof"
@@ -66,15 +66,14 @@ class Message(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def message_of(request: web.BaseRequest, body: bytes) -> Message:
+def message_of(request: Request, body: bytes) -> Message:
     """Return what is signed of a request, on either side."""
     return Message(request.method, path_of(request), body)
 
 
-def path_of(request: web.BaseRequest) -> str:
+def path_of(request: Request) -> str:
     """Return the path that was checked, not the client's spelling of it, and the query as it is."""
-    query = request.rel_url.raw_query_string
-    return f"{request.path}?{query}" if query else request.path
+    return f"{request.path}?{request.query}" if request.query else request.path
 
 
 def headers_of(hop: Hop, message: Message, key: FleetKey) -> dict[str, str]:

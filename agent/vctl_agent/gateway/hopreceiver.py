@@ -9,8 +9,6 @@ probed under that digest. Only what it has seen revoked it refuses, whatever the
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiohttp import web
-
 from vctl_agent.gateway.answers import Elsewhere, Refused
 from vctl_agent.gateway.fleetkey import FleetKey
 from vctl_agent.gateway.hop import (
@@ -27,6 +25,7 @@ from vctl_agent.gateway.hop import (
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.state import Target
+from vctl_agent.gateway.wire.server import Request
 
 RECEIVED = "received"
 
@@ -47,7 +46,7 @@ class HopReceiver:
         self._fleet = fleet
         self._key = key
 
-    def read(self, request: web.BaseRequest, body: bytes, leg: Leg) -> Hop | None:
+    def read(self, request: Request, body: bytes, leg: Leg) -> Hop | None:
         """Return the hop that *request* is; None: it is a client's.
 
         Raises:

@@ -12,11 +12,8 @@ import random
 import time
 from collections.abc import Callable
 
-import aiohttp
 import msgspec
 import structlog
-from aiohttp import web
-from multidict import CIMultiDict
 
 from vctl_agent.gateway import headers
 from vctl_agent.gateway.answers import Refused
@@ -38,6 +35,9 @@ from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.upstream import Stamp, Upstream, relay
+from vctl_agent.gateway.wire.client import Incoming
+from vctl_agent.gateway.wire.fields import Fields
+from vctl_agent.gateway.wire.server import Answer, Request
 from vctl_plans.peers import Peer
 
 SENT = "sent"
@@ -98,14 +98,14 @@ class HopSender:
 
     async def pass_on(
         self,
-        request: web.BaseRequest,
+        request: Request,
         body: bytes,
         hop: Hop,
         *,
         leg: Leg,
         stamp: Stamp,
         seen: Observation,
-    ) -> web.StreamResponse | None:
+    ) -> Answer | None:
         """Have a peer answer the request; None: none did, and the client was sent nothing.
 
         Args:
@@ -145,7 +145,7 @@ class HopSender:
 
     async def _ask(
         self, peer: Peer, asking: "_Asking", key: FleetKey, stamp: Stamp
-    ) -> web.StreamResponse | None:
+    ) -> Answer | None:
         """Ask one peer, and count what came of it; None: another may be asked."""
         outcome = Outcome.BROKEN
         try:
@@ -191,14 +191,14 @@ class HopSender:
 class _Asking(msgspec.Struct, frozen=True):
     """A request as it is sent to any peer."""
 
-    request: web.BaseRequest
+    request: Request
     body: bytes
     hop: Hop
-    fields: CIMultiDict[str]
+    fields: Fields
     seen: Observation
 
 
-def _judged(answer: aiohttp.ClientResponse, proof: str, key: FleetKey) -> Outcome:
+def _judged(answer: Incoming, proof: str, key: FleetKey) -> Outcome:
     """Return what an answer is, by its header: to be passed on only if a peer has signed it."""
     mark = answer.headers.get(HOP_HEADER, "")
     if mark == REFUSED:
@@ -206,7 +206,7 @@ def _judged(answer: aiohttp.ClientResponse, proof: str, key: FleetKey) -> Outcom
     return Outcome.SERVED if is_receipt(mark, proof, key) else Outcome.DENIED
 
 
-def _name(answer: aiohttp.ClientResponse, asking: _Asking) -> ModelName | None:
+def _name(answer: Incoming, asking: _Asking) -> ModelName | None:
     """Return the names to exchange: the peer has done it, so they are the same.
 
     What is not a stream is read whole all the same, so that a peer that cuts it off is a 503, or

@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.wire.client import Late
 from vctl_plans.statistics import ErrorClass, FinishReason, Sample
 
 MAX_LOGPROBS = 8192
@@ -171,7 +172,7 @@ def _class(cause: BaseException) -> ErrorClass:
         return ErrorClass.CLIENT if is_clients else ErrorClass.BROKEN
     if isinstance(cause, ConnectionError | asyncio.CancelledError):
         return ErrorClass.CANCELLED
-    is_late = isinstance(cause.__cause__, TimeoutError)
+    is_late = isinstance(cause.__cause__, Late)
     return ErrorClass.TIMEOUT if is_late else ErrorClass.BROKEN
 
 

@@ -14,10 +14,11 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
-from aiohttp import web
+import uvloop
 
 from vctl_agent.configuration import Address
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
@@ -34,6 +35,7 @@ from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, Source, follow
+from vctl_agent.gateway.wire.server import Listener
 from vctl_agent.local import GatewayState, GatewayStatistics
 from vctl_agent.log import configure
 from vctl_plans.errors import SettingsError, VctlError
@@ -115,7 +117,7 @@ class Gateway:
             await self.link.start(listening_socket(settings.socket))
             stack.push_async_callback(self.link.close)
             upstream = Upstream(settings.engine_timeout_s)
-            stack.push_async_callback(upstream.close)
+            stack.callback(upstream.close)
             fleet, key = settings.fleet, settings.fleet_key
             if key is None:
                 _log.info("hops are off: there is no fleet key", setting="--fleet-key-file")
@@ -134,15 +136,19 @@ class Gateway:
                 has_passthrough=settings.has_passthrough,
                 has_access_log=settings.has_access_log,
             )
-            for name, run in (("saver", self._saver.run), ("watch", self._watch)):
+            for name, run in (
+                ("saver", self._saver.run),
+                ("watch", self._watch),
+                ("upstream", upstream.sweep),
+            ):
                 task = asyncio.create_task(_kept_running(name, run))
                 stack.push_async_callback(_cancelled, task)
             admin = Admin(lambda: self._readiness(proxy), self._metrics)
-            admin_at = await stack.enter_async_context(_listening(admin.server(), settings.admin))
+            admin_at = await stack.enter_async_context(_serving(admin.listener(), settings.admin))
             _announce(settings.admin_port_file, admin_at)
             stack.push_async_callback(self._saver.save)
             clients_at = await stack.enter_async_context(
-                _listening(proxy.server(), settings.listen, lambda: self._drained(proxy))
+                _serving(proxy.listener(), settings.listen, lambda: self._drained(proxy))
             )
             _announce(settings.port_file, clients_at)
             _log.info("gateway serves", clients=clients_at, admin=admin_at, boot_id=self._boot_id)
@@ -169,29 +175,36 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def _listening(
-    server: web.Server, address: Address, drained: Callable[[], Awaitable[None]] | None = None
+async def _serving(
+    listener: Listener, address: Address, drained: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[str]:
-    """Listen inside the block; on leaving it accept nothing more, await *drained*, hang up."""
-    runner = web.ServerRunner(server, shutdown_timeout=_CLOSE_S)
-    await runner.setup()
-    site = web.TCPSite(runner, address.host, address.port, backlog=_BACKLOG)
+    """Serve inside the block; on leaving it accept nothing more, await *drained*, hang up."""
+    loop = asyncio.get_running_loop()
     try:
-        await site.start()
+        server = await loop.create_server(
+            listener, address.host, address.port, backlog=_BACKLOG, reuse_address=True
+        )
     except OSError as cause:
-        await runner.cleanup()
         where = f"{address.host}:{address.port}"
         raise VctlError(f"cannot listen on {where}: {cause}") from cause
-    host, port = runner.addresses[0][:2]
+    sweeping = asyncio.create_task(listener.sweep())
     try:
-        yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        yield _where(server.sockets[0].getsockname())
     finally:
-        await site.stop()
+        server.close()
+        listener.close_idle()
         try:
             if drained is not None:
                 await drained()
         finally:
-            await runner.cleanup()
+            await asyncio.sleep(_CLOSE_S if listener.connections else 0)
+            listener.abort()
+            await _cancelled(sweeping)
+
+
+def _where(address: tuple[Any, ...]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _kept_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -242,7 +255,7 @@ def main() -> int:
     configure(fleet=settings.fleet, node=settings.node)
     try:
         settings.state.mkdir(parents=True, exist_ok=True)
-        asyncio.run(serve(settings, _etcd(settings.store)))
+        uvloop.run(serve(settings, _etcd(settings.store)))
     except (VctlError, OSError) as cause:
         _log.error("gateway cannot serve", error=str(cause), hint=getattr(cause, "hint", ""))
         return _FAILED

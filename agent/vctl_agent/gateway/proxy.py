@@ -9,12 +9,9 @@ import asyncio
 import time
 
 import structlog
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import HttpProcessingError, RawRequestMessage
 
 from vctl_agent.gateway import answers, headers
-from vctl_agent.gateway.answers import Elsewhere, Refused
+from vctl_agent.gateway.answers import Elsewhere, Refused, unreadable
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
 from vctl_agent.gateway.counting import Counting
@@ -29,6 +26,14 @@ from vctl_agent.gateway.passage import CLIENT_GONE, Passage, reasons
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
+from vctl_agent.gateway.wire.server import (
+    Answer,
+    BodyBroken,
+    BodyTooLarge,
+    Limits,
+    Listener,
+    Request,
+)
 from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Refusal, choose
 
 FORWARDED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
@@ -97,26 +102,11 @@ class Proxy:
         self._has_passthrough = has_passthrough
         self._has_access_log = has_access_log
 
-    def server(self) -> web.Server:
-        """Return the server for clients; a client that goes away cancels its request's task."""
-        loop = asyncio.get_running_loop()
+    def listener(self) -> Listener:
+        """Return the listener for clients; a client that goes away cancels its request."""
+        return Listener(self.answer, unreadable, Limits(max_body_bytes=self._max_body_bytes))
 
-        def make_request(
-            message: RawRequestMessage,
-            payload: StreamReader,
-            protocol: web.RequestHandler,
-            writer: AbstractStreamWriter,
-            task: "asyncio.Task[None]",
-        ) -> web.BaseRequest:
-            return web.BaseRequest(
-                message, payload, protocol, writer, task, loop, client_max_size=self._max_body_bytes
-            )
-
-        return web.Server(
-            self.answer, request_factory=make_request, handler_cancellation=True, access_log=None
-        )
-
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: Request) -> Answer:
         """Answer one request, count it, and note how it ended, whatever the end."""
         passage = Passage(headers.request_id(request.headers), time.monotonic())
         self.open += 1
@@ -142,7 +132,7 @@ class Proxy:
         finally:
             self._leave(passage)
 
-    async def _dispatch(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
+    async def _dispatch(self, request: Request, passage: Passage) -> Answer:
         path = request.path
         if path in FORWARDED:
             _check_method(request, "POST")
@@ -153,10 +143,10 @@ class Proxy:
             listed = answers.models(name for name, at in routes.items() if at.route.serving)
             return self._stamped(listed, passage)
         if path == "/health":
-            return self._stamped(web.Response(), passage)
+            return self._stamped(Answer(), passage)
         raise Refused(404, f"there is no {path} here", code="not_found")
 
-    async def _serve(self, request: web.BaseRequest, passage: Passage) -> web.StreamResponse:
+    async def _serve(self, request: Request, passage: Passage) -> Answer:
         body = await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
@@ -184,8 +174,8 @@ class Proxy:
             passage.held_s += time.monotonic() - began
 
     async def _serve_chosen(
-        self, request: web.BaseRequest, passage: Passage, call: Call, at: RouteAt
-    ) -> web.StreamResponse:
+        self, request: Request, passage: Passage, call: Call, at: RouteAt
+    ) -> Answer:
         """Serve; where the release was ready nowhere, choose once more if more is known by now.
 
         A node leaves a release once every gateway has acted on the route without it. A request that
@@ -203,8 +193,8 @@ class Proxy:
             return await self._serve_managed(request, passage, call, newer)
 
     async def _serve_managed(
-        self, request: web.BaseRequest, passage: Passage, call: Call, at: RouteAt
-    ) -> web.StreamResponse:
+        self, request: Request, passage: Passage, call: Call, at: RouteAt
+    ) -> Answer:
         """Serve a service's request by the release chosen for it, or refuse; never by another."""
         live = self._live
         asked = read_asked(call, request.headers, passage.request_id, named=live.named_headers)
@@ -225,8 +215,8 @@ class Proxy:
                 return response
 
     async def _serve_here(
-        self, request: web.BaseRequest, passage: Passage, call: Call, seen: Observation
-    ) -> web.StreamResponse:
+        self, request: Request, passage: Passage, call: Call, seen: Observation
+    ) -> Answer:
         release_id = (call.model, passage.release)
         message = f"release {passage.release} of {call.model} is not ready on this node"
         if release_id not in self._live.targets:  # so no reference is taken, and nobody told of it
@@ -238,14 +228,14 @@ class Proxy:
             name = ModelName(target.model, call.model, seen.read)
             body = engine_body(call, target)
             response = await self._ask(request, passage, body, name, seen=seen)
-            if response.status == NOT_FOUND and not response.prepared:
+            if response.status == NOT_FOUND and not response.is_begun:
                 # The engine has started again and holds nothing, and the agent has yet to see it.
                 raise Elsewhere(message, code="release_not_ready", instead=response)
             return response
 
     async def _pass_on(
-        self, request: web.BaseRequest, passage: Passage, call: Call, seen: Observation
-    ) -> web.StreamResponse | None:
+        self, request: Request, passage: Passage, call: Call, seen: Observation
+    ) -> Answer | None:
         hop = self._sender.hop(
             call.model, passage.release, route=passage.route, request_id=passage.request_id
         )
@@ -259,8 +249,8 @@ class Proxy:
         )
 
     async def _serve_hop(
-        self, request: web.BaseRequest, passage: Passage, hop: Hop, body: bytes
-    ) -> web.StreamResponse:
+        self, request: Request, passage: Passage, hop: Hop, body: bytes
+    ) -> Answer:
         """Serve the release that the sender chose, or refuse; never choose, never pass it on."""
         passage.service, passage.release, passage.route = hop.service, hop.number, hop.route
         release_id = (hop.service, hop.number)
@@ -271,13 +261,13 @@ class Proxy:
 
     async def _ask(
         self,
-        request: web.BaseRequest,
+        request: Request,
         passage: Passage,
         body: bytes,
         name: ModelName | None,
         *,
         seen: Observation | None = None,
-    ) -> web.StreamResponse:
+    ) -> Answer:
         base = self._live.engine_url
         if not base:
             raise Elsewhere("no engine is known yet", code="engine_unavailable")
@@ -297,20 +287,13 @@ class Proxy:
         finally:
             answer.close()
 
-    async def _read_body(self, request: web.BaseRequest) -> bytes:
-        too_large = Refused(
-            413, f"the body is larger than {self._max_body_bytes} bytes", code="body_too_large"
-        )
-        if (request.content_length or 0) > self._max_body_bytes:
-            raise too_large
-        if request.headers.get("expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # as aiohttp does: the answer itself has not begun
+    async def _read_body(self, request: Request) -> bytes:
         try:
             return await request.read()
-        except web.HTTPRequestEntityTooLarge as cause:
-            raise too_large from cause
-        except (web.RequestPayloadError, HttpProcessingError) as cause:
+        except BodyTooLarge as cause:
+            message = f"the body is larger than {self._max_body_bytes} bytes"
+            raise Refused(413, message, code="body_too_large") from cause
+        except BodyBroken as cause:
             message = f"the body cannot be read: {cause}"
             raise Refused(400, message, code="invalid_body") from cause
 
@@ -322,7 +305,7 @@ class Proxy:
         engine_names = {ready.model for ready in acted.agent.ready} if acted.agent else set()
         return model not in engine_names and model.partition("@")[0] not in acted.known.routes
 
-    def _stamp(self, response: web.StreamResponse, passage: Passage) -> None:
+    def _stamp(self, response: Answer, passage: Passage) -> None:
         passage.status = response.status
         response.headers["Server"] = SERVER
         response.headers[headers.REQUEST_ID_HEADER] = passage.request_id
@@ -336,9 +319,9 @@ class Proxy:
         if known:
             response.headers[VECTOR_HEADER] = known.release.vector_text
         if self.is_draining:
-            response.force_close()
+            response.closes = True
 
-    def _stamped(self, response: web.StreamResponse, passage: Passage) -> web.StreamResponse:
+    def _stamped(self, response: Answer, passage: Passage) -> Answer:
         self._stamp(response, passage)
         return response
 
@@ -363,13 +346,12 @@ class Proxy:
             )
 
 
-def _check_method(request: web.BaseRequest, method: str) -> None:
+def _check_method(request: Request, method: str) -> None:
     if request.method != method:
         raise Refused(405, f"{request.path} takes {method}", code="method_not_allowed")
 
 
-def _cut(request: web.BaseRequest) -> web.StreamResponse:
-    """Break the client's connection; the response is for aiohttp alone, nobody is sent it."""
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()
+def _cut(request: Request) -> Answer:
+    """Break the client's connection; nobody is sent the answer."""
+    request.abort()
+    return Answer(is_begun=True)

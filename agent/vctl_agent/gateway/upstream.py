@@ -6,29 +6,18 @@ the generation. An engine that breaks off breaks the client's connection as well
 cut short must not look whole.
 """
 
-import io
 from collections.abc import Callable
-
-import aiohttp
-from aiohttp import web
-from multidict import CIMultiDict
-from yarl import URL
 
 from vctl_agent.gateway.answers import Elsewhere, Refused
 from vctl_agent.gateway.headers import for_client
 from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import EventStream, ModelName
+from vctl_agent.gateway.wire.client import Broken, Incoming, Late, Pool, Unreachable
+from vctl_agent.gateway.wire.fields import Fields
+from vctl_agent.gateway.wire.server import Answer, Request
 
-Stamp = Callable[[web.StreamResponse], None]
+Stamp = Callable[[Answer], None]
 """Puts the gateway's own header fields on an answer, before it is sent."""
-
-CONNECT_TIMEOUT_S = 5.0
-
-KEEPALIVE_S = 3.0
-"""Below uvicorn's 5 s, so that a connection is seldom used while the engine closes it."""
-
-_LARGE_BODY_BYTES = 2**20
-"""Above it aiohttp wants a stream, which it sends piece by piece."""
 
 _FIRST_ERROR_STATUS = 400
 
@@ -38,52 +27,44 @@ class EngineBroke(Exception):  # noqa: N818  an event on one request, not an err
 
 
 class Upstream:
-    """Connections to the engine, kept open between requests.
+    """Engines and peers, asked over connections that are kept open between requests.
 
     Args:
         timeout_s: Seconds without a byte from the engine before a request is given up.
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=timeout_s
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            skip_auto_headers=("Accept", "User-Agent", "Content-Type"),
-        )
+        self._pool = Pool(timeout_s)
 
-    async def close(self) -> None:
+    async def sweep(self) -> None:
+        """Give up what is late, until cancelled."""
+        await self._pool.sweep()
+
+    def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        self._pool.close()
 
-    async def ask(self, url: str, body: bytes, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
+    async def ask(self, url: str, body: bytes, headers: Fields) -> Incoming:
         """Send a request; return the answer's beginning. The caller closes it.
 
         Raises:
             Elsewhere: The engine is not there, and has got nothing.
             Refused: 503, it broke off; 504, it does not answer in time.
         """
-        payload = body if len(body) < _LARGE_BODY_BYTES else io.BytesIO(body)
         try:
-            return await self._session.post(
-                URL(url, encoded=True), data=payload, headers=headers, allow_redirects=False
-            )
-        except (aiohttp.ClientError, OSError, TimeoutError) as cause:
+            return await self._pool.ask("POST", url, headers, body)
+        except (Unreachable, Broken, Late) as cause:
             raise _refused(cause) from cause
 
 
 async def relay(
-    answer: aiohttp.ClientResponse,
-    request: web.BaseRequest,
+    answer: Incoming,
+    request: Request,
     *,
     name: ModelName | None,
     stamp: Stamp,
     seen: Observation | None = None,
-) -> web.StreamResponse:
+) -> Answer:
     """Pass the engine's answer on, under the public name of the model.
 
     Args:
@@ -101,68 +82,64 @@ async def relay(
         seen.answered(answer.status)
     if name is None or "content-encoding" in answer.headers:
         return await _stream(answer, request, stamp, seen=seen)
-    if answer.content_type == "text/event-stream":
+    kind = answer.content_type
+    if kind == "text/event-stream":
         return await _stream(answer, request, stamp, events=EventStream(name), seen=seen)
-    if answer.status >= _FIRST_ERROR_STATUS or answer.content_type == "application/json":
+    if answer.status >= _FIRST_ERROR_STATUS or kind == "application/json":
         return await _whole(answer, name, stamp)
     return await _stream(answer, request, stamp, seen=seen)
 
 
-async def _whole(
-    answer: aiohttp.ClientResponse, name: ModelName, stamp: Stamp
-) -> web.StreamResponse:
+def _begun(answer: Incoming, body: bytes = b"") -> Answer:
+    return Answer(answer.status, for_client(answer.headers), body, answer.reason)
+
+
+async def _whole(answer: Incoming, name: ModelName, stamp: Stamp) -> Answer:
     try:
         body = await answer.read()
-    except (aiohttp.ClientError, OSError, TimeoutError) as cause:
+    except (Broken, Late) as cause:
         raise _refused(cause) from cause
     is_error = answer.status >= _FIRST_ERROR_STATUS
-    response = web.Response(
-        body=name.restored_text(body) if is_error else name.restored(body),
-        status=answer.status,
-        reason=answer.reason,
-        headers=for_client(answer.headers),
-    )
+    response = _begun(answer, name.restored_text(body) if is_error else name.restored(body))
     stamp(response)
     return response
 
 
 async def _stream(
-    answer: aiohttp.ClientResponse,
-    request: web.BaseRequest,
+    answer: Incoming,
+    request: Request,
     stamp: Stamp,
     *,
     events: EventStream | None = None,
     seen: Observation | None = None,
-) -> web.StreamResponse:
-    response = web.StreamResponse(
-        status=answer.status, reason=answer.reason, headers=for_client(answer.headers)
-    )
+) -> Answer:
+    response = _begun(answer)
     stamp(response)
-    await response.prepare(request)
-    while chunk := await _next_chunk(answer.content):
+    await request.begin(response)
+    while chunk := await _next_chunk(answer):
         if seen:
             seen.streamed()
         passed = events.feed(chunk) if events else chunk
         if passed:
-            await response.write(passed)
+            await request.write(passed)
     if events and (rest := events.end()):
-        await response.write(rest)
+        await request.write(rest)
     if events and seen:
         seen.stopped(is_whole=events.is_done)
-    await response.write_eof()
+    await request.end()
     return response
 
 
-async def _next_chunk(content: aiohttp.StreamReader) -> bytes:
+async def _next_chunk(answer: Incoming) -> bytes:
     try:
-        return await content.readany()
-    except (aiohttp.ClientError, OSError, TimeoutError) as cause:
+        return await answer.next()
+    except (Broken, Late) as cause:
         raise EngineBroke(str(cause) or type(cause).__name__) from cause
 
 
 def _refused(cause: Exception) -> Refused:
-    if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+    if isinstance(cause, Unreachable):
         return Elsewhere("the engine cannot be reached", code="engine_unavailable")
-    if isinstance(cause, TimeoutError):
+    if isinstance(cause, Late):
         return Refused(504, "the engine did not answer in time", code="engine_timeout")
     return Refused(503, "the engine cannot be reached", code="engine_unavailable")
