@@ -62,9 +62,7 @@ class CuttingProxy(Proxy):
     async def answer(self, request: Request) -> Reply:
         CuttingProxy.reached = False
         try:
-            response: Reply = await cancelled_at(
-                CuttingProxy.step, super().answer(request)
-            )
+            response: Reply = await cancelled_at(CuttingProxy.step, super().answer(request))
         except asyncio.CancelledError:
             CuttingProxy.reached = True
             raise

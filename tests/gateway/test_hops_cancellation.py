@@ -26,9 +26,7 @@ class CuttingProxy(Proxy):
             return await super().answer(request)
         CuttingProxy.reached = False
         try:
-            response: Answer = await cancelled_at(
-                CuttingProxy.step, super().answer(request)
-            )
+            response: Answer = await cancelled_at(CuttingProxy.step, super().answer(request))
         except asyncio.CancelledError:
             CuttingProxy.reached = True
             raise

@@ -56,9 +56,7 @@ class Elsewhere(Refused):
         instead: What the client gets when no other node does; this error if not given.
     """
 
-    def __init__(
-        self, message: str, *, code: str, instead: Answer | None = None
-    ) -> None:
+    def __init__(self, message: str, *, code: str, instead: Answer | None = None) -> None:
         super().__init__(503, message, code=code)
         self._instead = instead
 

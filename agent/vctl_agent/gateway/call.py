@@ -54,6 +54,7 @@ def read_asked(
     request_id: str,
     *,
     named: Iterable[str] = (),
+    is_split: bool = True,
 ) -> Asked:
     """Return what of the request decides its release.
 
@@ -62,16 +63,20 @@ def read_asked(
         headers: Its header fields, whatever the case of their names.
         request_id: Its id.
         named: The header fields that groups name; no others decide, and no others are kept.
+        is_split: Whether anything but a named release decides: else nothing more is read.
 
     Raises:
         Refused: 400, the release header is not a release's number.
     """
+    named_release = _named_release(headers.get(RELEASE_HEADER, ""))
+    if not is_split:
+        return Asked("", named_release, request=request_id)
     deciding: dict[str, Any] = {}
     if not headers.get(SESSION_HEADER):
         deciding = {name: _value(call.fields, name) for name in _DECIDING if name in call.fields}
     return Asked(
         session_key(headers, deciding, request_id),
-        _named_release(headers.get(RELEASE_HEADER, "")),
+        named_release,
         request=request_id,
         user=headers.get(USER_HEADER, "") or _user(call),
         tenant=headers.get(TENANT_HEADER, ""),

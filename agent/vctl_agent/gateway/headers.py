@@ -1,8 +1,9 @@
 """Which header fields pass, in both directions (RFC 9110 section 7.6.1)."""
 
 import re
-import uuid
+import secrets
 from collections.abc import Mapping
+from itertools import count
 
 from vctl_agent.gateway.wire.fields import Fields
 
@@ -34,13 +35,19 @@ _NOT_TO_ENGINE = _HOP_BY_HOP | {
 }
 # Written anew for the client: the restored body's length, and this server's own date and name.
 _NOT_TO_CLIENT = _HOP_BY_HOP | {"content-length", "date", "server", REQUEST_ID_HEADER}
+_RUN = secrets.token_hex(8)
+"""Tells apart the request ids of one run of the gateway from all others."""
+
+_count = count()
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 def request_id(headers: Mapping[str, str]) -> str:
     """Return the client's request id if it is fit for a log, else a new one."""
     given = headers.get(REQUEST_ID_HEADER, "")
-    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    if given and _REQUEST_ID.fullmatch(given):
+        return given
+    return f"{_RUN}{next(_count):016x}"
 
 
 def for_engine(headers: Mapping[str, str], request_id: str) -> Fields:
@@ -61,9 +68,10 @@ def _passed(headers: Mapping[str, str], dropped: frozenset[str]) -> Fields:
     connection = headers.get("connection", "")
     if connection and connection.lower() not in {"keep-alive", "close"}:
         dropped = dropped | {name.strip().lower() for name in connection.split(",")}
-    passed = Fields()
-    for name, value in headers.items():
-        lowered = name.lower()
-        if lowered not in dropped and not lowered.startswith(_OWN_PREFIX):
-            passed.add(name, value)
-    return passed
+    return Fields(
+        [
+            (name, value)
+            for name, value in headers.items()
+            if (lowered := name.lower()) not in dropped and not lowered.startswith(_OWN_PREFIX)
+        ]
+    )

@@ -21,6 +21,7 @@ import structlog
 import uvloop
 
 from vctl_agent.configuration import Address
+from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.barrier import Barrier
@@ -134,7 +135,7 @@ class Gateway:
                 ),
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
-                has_access_log=settings.has_access_log,
+                access_log=self._access_log(),
             )
             for name, run in (
                 ("saver", self._saver.run),
@@ -153,6 +154,12 @@ class Gateway:
             _announce(settings.port_file, clients_at)
             _log.info("gateway serves", clients=clients_at, admin=admin_at, boot_id=self._boot_id)
             yield Addresses(clients_at, admin_at)
+
+    def _access_log(self) -> AccessLog | None:
+        settings = self._settings
+        if not settings.has_access_log:
+            return None
+        return AccessLog(fleet=settings.fleet, node=settings.node)
 
     async def _watch(self) -> None:
         await follow(self.live, self._open_store, self._keys)

@@ -11,6 +11,7 @@ import time
 import structlog
 
 from vctl_agent.gateway import answers, headers
+from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.answers import Elsewhere, Refused, unreadable
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
@@ -22,7 +23,7 @@ from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.observation import Counted, Observation
-from vctl_agent.gateway.passage import CLIENT_GONE, Passage, reasons
+from vctl_agent.gateway.passage import CLIENT_GONE, Passage
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
@@ -68,7 +69,7 @@ class Proxy:
         sender: Passes requests to peers.
         max_body_bytes: The largest body that is read.
         has_passthrough: Whether models that are no service are passed on unchanged.
-        has_access_log: Whether a line is logged for each request.
+        access_log: Gets a line for each request; None: there is no such log.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Proxy:
         sender: HopSender,
         max_body_bytes: int,
         has_passthrough: bool = False,
-        has_access_log: bool = True,
+        access_log: AccessLog | None = None,
     ) -> None:
         self.open = 0  # requests that have not ended, of any kind
         self.idle = asyncio.Event()  # set while none is open
@@ -100,7 +101,7 @@ class Proxy:
         self._sender = sender
         self._max_body_bytes = max_body_bytes
         self._has_passthrough = has_passthrough
-        self._has_access_log = has_access_log
+        self._access_log = access_log
 
     def listener(self) -> Listener:
         """Return the listener for clients; a client that goes away cancels its request."""
@@ -197,7 +198,13 @@ class Proxy:
     ) -> Answer:
         """Serve a service's request by the release chosen for it, or refuse; never by another."""
         live = self._live
-        asked = read_asked(call, request.headers, passage.request_id, named=live.named_headers)
+        asked = read_asked(
+            call,
+            request.headers,
+            passage.request_id,
+            named=live.named_headers,
+            is_split=at.is_split,
+        )
         choice = choose(at.route, asked, live.acted.known.groups)
         if isinstance(choice, Refusal):
             raise Refused(choice.status, choice.reason, code="release_not_served")
@@ -248,9 +255,7 @@ class Proxy:
             seen=seen,
         )
 
-    async def _serve_hop(
-        self, request: Request, passage: Passage, hop: Hop, body: bytes
-    ) -> Answer:
+    async def _serve_hop(self, request: Request, passage: Passage, hop: Hop, body: bytes) -> Answer:
         """Serve the release that the sender chose, or refuse; never choose, never pass it on."""
         passage.service, passage.release, passage.route = hop.service, hop.number, hop.route
         release_id = (hop.service, hop.number)
@@ -331,19 +336,8 @@ class Proxy:
             self.idle.set()
         seconds = time.monotonic() - passage.started_s
         self._metrics.count(passage.service, passage.release, passage.status, seconds)
-        if self._has_access_log:
-            _log.info(
-                "request",
-                request_id=passage.request_id,
-                service=passage.service,
-                release=passage.release,
-                route=passage.route,
-                status=passage.status,
-                peer=passage.leg.peer,
-                hop=passage.leg.sender,
-                ms=round(seconds * 1000, 2),
-                **reasons(passage),
-            )
+        if self._access_log:
+            self._access_log.note(passage, seconds)
 
 
 def _check_method(request: Request, method: str) -> None:

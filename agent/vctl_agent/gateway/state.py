@@ -44,6 +44,11 @@ class RouteAt(msgspec.Struct, frozen=True):
     route: Route
 
     @property
+    def is_split(self) -> bool:
+        """Whether it depends on the request which release it gets."""
+        return bool(self.route.candidate or self.route.overrides)
+
+    @property
     def groups(self) -> frozenset[str]:
         """The digests of all groups that it is decided by."""
         return frozenset(override.group for override in self.route.overrides)

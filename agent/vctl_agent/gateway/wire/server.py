@@ -484,9 +484,7 @@ class Listener:
         limits: What a client may take.
     """
 
-    def __init__(
-        self, handler: Handler, refuse: Callable[[int], Answer], limits: Limits
-    ) -> None:
+    def __init__(self, handler: Handler, refuse: Callable[[int], Answer], limits: Limits) -> None:
         self.handler = handler
         self.refuse = refuse
         self.limits = limits
