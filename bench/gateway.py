@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from bench import load as clients
@@ -36,7 +37,6 @@ from vctl_plans.phase import Component
 from vctl_plans.release import Artifact, Release, release_digest
 from vctl_plans.route import Route
 from vctl_plans.store.port import KeyValue, Update
-import msgspec
 
 GATEWAY_CORE, LOAD_CORE = 0, 1
 CONNECTIONS = (1, 8, 64, 256)
@@ -78,6 +78,13 @@ def _wait_port(port: int) -> None:
         time.sleep(0.05)
 
 
+def _on_core(core: int) -> list[str]:
+    program = shutil.which("taskset")
+    if program is None:
+        raise SystemExit("taskset (util-linux) is needed: each contestant gets a core of its own")
+    return [program, "--cpu-list", str(core)]
+
+
 def _free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -88,9 +95,7 @@ def _free_port() -> int:
 @contextlib.contextmanager
 def _running(command: list[str], core: int, log: Path) -> Iterator[int]:
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, preexec_fn=lambda: os.sched_setaffinity(0, {core})
-        )
+        process = subprocess.Popen([*_on_core(core), *command], stdout=out, stderr=out)
     try:
         yield process.pid
     finally:
@@ -108,7 +113,7 @@ def _read_file(path: Path) -> str:
 
 
 async def _leave_state(folder: Path, engine_url: str) -> None:
-    """Leave on disk what a gateway leaves that serves a release: it needs neither etcd nor agent."""
+    """Leave on disk what a gateway leaves that serves: it then needs neither etcd nor agent."""
     adapter = Artifact(root="b3:" + "5e" * 32, source="file:///v1")
     draft = Release(
         service="support",
@@ -194,7 +199,9 @@ def _table(contestants: list[Contestant]) -> str:
         for contestant in contestants:
             samples = contestant.samples.get(kind)
             if samples:
-                rate, p50, p99, cpu = (statistics.median(column) for column in zip(*samples))
+                rate, p50, p99, cpu = (
+                    statistics.median(column) for column in zip(*samples, strict=True)
+                )
                 figures = f"{rate:8.0f} {p50:8.2f} {p99:8.2f} {cpu:12.1f}"
                 lines.append(f"{contestant.name:>14} {kind:>9} {figures}")
     return "\n".join(lines)

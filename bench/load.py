@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 
@@ -28,7 +29,7 @@ class Load:
 
     def quantile_ms(self, share: float) -> float:
         """Return a quantile of the latencies, in milliseconds."""
-        if len(self.latencies_s) < 2:  # noqa: PLR2004
+        if len(self.latencies_s) < 2:
             return 1000 * self.latencies_s[0] if self.latencies_s else float("nan")
         return 1000 * statistics.quantiles(self.latencies_s, n=1000)[int(share * 1000) - 1]
 
@@ -98,8 +99,8 @@ async def run(address: tuple[str, int], body: bytes, *, connections: int, second
     text = request(*address, body)
     waits: Sequence[asyncio.Future[None]] = [loop.create_future() for _ in range(connections)]
     for done in waits:
-        ends = began + seconds
-        await loop.create_connection(lambda d=done: _Client(text, load, ends, d), *address)  # type: ignore[misc]
+        client = partial(_Client, text, load, began + seconds, done)
+        await loop.create_connection(client, *address)
     await asyncio.gather(*waits)
     load.wall_s = time.perf_counter() - began
     return load

@@ -1,4 +1,4 @@
-"""An engine that costs next to nothing: exact answers over llhttp, for measuring what stands before it.
+"""An engine that costs next to nothing: for measuring what it is behind.
 
     python -m bench.stub_engine PORT_FILE
 
@@ -19,6 +19,11 @@ INTERVAL_S = 0.02
 _TEXT = "The quick brown fox jumps over the lazy dog. " * 6
 _CHUNK = '{{"id":"cmpl-1","object":"chat.completion.chunk","created":1,"model":{model},'
 _CHUNK += '"choices":[{{"index":0,"delta":{{"content":" token"}},"finish_reason":null}}]}}'
+
+
+_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
 
 
 def _answer(model: str) -> bytes:
@@ -83,9 +88,7 @@ class Engine(asyncio.Protocol):
         self._transport.write(self.answers[model])
 
     async def _stream(self, asked: dict[str, Any]) -> None:
-        self._transport.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
+        self._transport.write(_STREAM_HEAD)
         event = f"data: {_CHUNK.format(model=json.dumps(asked['model']))}\n\n".encode()
         piece = b"%x\r\n%b\r\n" % (len(event), event)
         loop = asyncio.get_running_loop()
@@ -101,7 +104,7 @@ class Engine(asyncio.Protocol):
 
 async def _serve(port_file: Path) -> None:
     server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", 0, backlog=1024)
-    port_file.write_text(str(server.sockets[0].getsockname()[1]))
+    await asyncio.to_thread(port_file.write_text, str(server.sockets[0].getsockname()[1]))
     await server.serve_forever()
 
 

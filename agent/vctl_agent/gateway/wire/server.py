@@ -46,6 +46,10 @@ class BodyTooLarge(Exception):  # noqa: N818  an event on one request
     """The body is larger than the limit."""
 
 
+class _RefusedError(Exception):
+    """Stops the parser."""
+
+
 class BodyBroken(Exception):  # noqa: N818  an event on one request
     """The body's framing is broken, or it came too slowly."""
 
@@ -93,6 +97,7 @@ class Request:
             if expected and expected.lower() == "100-continue" and not self._size:
                 self._connection.write(CONTINUE)
             self._arrived = asyncio.get_running_loop().create_future()
+            self._connection.read_on()
             await self._arrived
         if self._problem:
             raise self._problem
@@ -146,6 +151,16 @@ class Request:
         """Count bytes as they come: framing (chunks' heads, trailers) may not outgrow the body."""
         self._fed += size_bytes
         return self._fed <= _FRAMING * self._size + size_bytes + MAX_HEAD_BYTES
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the body has come, and nothing of it was thrown away."""
+        return self.is_whole and not self._problem
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether the connection may carry another request."""
+        return self.is_kept_alive and self.has_come
 
     @property
     def received(self) -> int:
@@ -208,18 +223,17 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Parse; the head is fed apart, so that it can be bounded."""
-        if self._discards or self._refusal:
-            return
-        if self._request is None:
-            room = MAX_HEAD_BYTES - self._head_bytes
-            self._feed(data[:room] if len(data) > room else data)
-            if self._request is None and self._head_bytes and len(data) > room:
-                self._refuse(_HEAD_TOO_LARGE)
-            elif len(data) > room:
-                self._feed(data[room:])
-        else:
-            self._feed(data)
+        """Parse; a head is fed in pieces, so that it can be bounded."""
+        while data and not (self._discards or self._refusal):
+            piece, data = data, b""
+            if self._request is None:
+                room = MAX_HEAD_BYTES - self._head_bytes
+                if room <= 0:
+                    self._refuse(_HEAD_TOO_LARGE)
+                    return
+                if len(piece) > room:
+                    piece, data = piece[:room], piece[room:]
+            self._feed(piece)
 
     def eof_received(self) -> bool:
         """Take a client that sends no more for one that is gone: closing looks the same."""
@@ -267,7 +281,7 @@ class Connection(asyncio.Protocol):
         refusal = self._checked(request)
         if refusal:
             self._refuse(refusal)
-            return
+            raise _RefusedError  # so that the parser reads no further
         self._waiting.append(request)
         self._tell()
 
@@ -316,6 +330,12 @@ class Connection(asyncio.Protocol):
         if self._is_chunked:
             self.write(b"0\r\n\r\n")
 
+    def read_on(self) -> None:
+        """Read, should it have been too much before."""
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
     async def drained(self) -> None:
         """Wait while the client does not take what was sent."""
         if self._drain is not None:
@@ -352,8 +372,6 @@ class Connection(asyncio.Protocol):
         return self._news is None
 
     def _feed(self, data: bytes) -> None:
-        if not data:
-            return
         request = self._request
         if request is None:
             self._head_bytes += len(data)
@@ -366,6 +384,8 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._refuse(_NO_UPGRADE)
         except httptools.HttpParserError as cause:
+            if self._refusal:
+                return
             if self._request:
                 self._request.fail(BodyBroken(str(cause)))
                 self._discards = True
@@ -406,9 +426,7 @@ class Connection(asyncio.Protocol):
         while not self._waiting:
             if self._refusal:
                 return None
-            if self._is_paused:
-                self._is_paused = False
-                self._transport.resume_reading()
+            self.read_on()
             self._news = asyncio.get_running_loop().create_future()
             try:
                 await self._news
@@ -423,14 +441,16 @@ class Connection(asyncio.Protocol):
                 if request is None:
                     refused = self._listener.refuse(self._refusal)
                     await self._send(Request(self), refused, closes=True)
+                    await self._linger()
                     return
                 answer = await self._listener.handler(request)
-                closes = not request.is_kept_alive or answer.closes or not request.is_whole
+                closes = answer.closes or not request.may_stay
                 if not answer.is_begun:
                     await self._send(request, answer, closes=closes)
                 self._deadline = time.monotonic() + self._limits.idle_s
-                if closes:
-                    await self._linger(request)
+                if closes or not request.may_stay:
+                    if not request.has_come:
+                        await self._linger()
                     return
         except ConnectionError:
             pass
@@ -459,16 +479,14 @@ class Connection(asyncio.Protocol):
         ends_by_closing = length is None and not is_chunked and answer.status not in _BODYLESS
         if ends_by_closing:
             request.is_kept_alive = False
-        if answer.closes or not request.is_kept_alive or not request.is_whole:
+        if answer.closes or not request.may_stay:
             fields["Connection"] = "close"
         elif request.is_old:
             fields["Connection"] = "keep-alive"
         return status_line(answer.status, answer.reason) + written(fields.items()) + b"\r\n"
 
-    async def _linger(self, request: Request) -> None:
+    async def _linger(self) -> None:
         """Let a client that still sends read its answer: closing at once could destroy it."""
-        if request.is_whole:
-            return
         self._discards = True
         with contextlib.suppress(OSError, RuntimeError):
             self._transport.write_eof()
