@@ -65,6 +65,7 @@ class Live:
         self.named_headers = acted.known.named_headers()
         self.loaded = loaded(acted.known, acted.agent)  # what peers may ask for as well
         self.suspended = ""  # why no update is taken any more; empty: updates are taken
+        self.is_frozen = False  # the agent's word stays as it is: another process hears it now
         self.bells: list[Callable[[], None]] = []
         self.has_been_in_contact = False  # since the start
         self.overdue_s: Callable[[], float] = _never  # see `watch.Source`
@@ -139,6 +140,8 @@ class Live:
 
     def accept(self, agent: AgentState) -> None:
         """Take the agent's word; it stays in force until the agent's next, also when it is gone."""
+        if self.is_frozen:
+            return
         self._act(msgspec.structs.replace(self.acted, agent=agent))
 
     def acknowledge(self, acted: Acted) -> None:
