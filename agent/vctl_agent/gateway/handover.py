@@ -93,10 +93,10 @@ class Inheritance:
         """
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(self._connection, _SERVING)
-        ready = loop.create_future()
-        loop.add_reader(self._connection, lambda: ready.done() or ready.set_result(None))
+        readable = asyncio.Event()
+        loop.add_reader(self._connection, readable.set)
         try:
-            await ready
+            await readable.wait()
         finally:
             loop.remove_reader(self._connection)
         said, (descriptor,) = _received(self._connection, _AGENT, 1)

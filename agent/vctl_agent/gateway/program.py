@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -177,9 +178,8 @@ class Gateway:
                 )
             )
             _announce(settings.port_file, clients.at)
-            control = Control(
-                control_path(settings.state), lambda *asked: self._asked(*asked, clients, admin)
-            )
+            asked = partial(self._asked, clients=clients, admin=admin)
+            control = Control(control_path(settings.state), asked)
             stack.push_async_callback(_cancelled, _begun("control", control.run))
             if inherited:
                 stack.push_async_callback(_cancelled, _begun("inheritance", self._inherit))
@@ -187,7 +187,7 @@ class Gateway:
             yield Addresses(clients.at, admin.at)
 
     async def _asked(
-        self, asked: str, connection: socket.socket, clients: Served, admin: Served
+        self, asked: str, connection: socket.socket, *, clients: Served, admin: Served
     ) -> None:
         """Do what the control socket asks."""
         if asked != "take over" or self.handed_over.is_set():

@@ -37,7 +37,17 @@ from vctl_agent.gateway.wire.server import (
 )
 from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Refusal, choose
 
-FORWARDED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+FORWARDED = frozenset(
+    {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/responses",
+        "/tokenize",
+    }
+)
 """What of an engine can be reached; everything else, its administration above all, is 404."""
 
 ENGINE_BROKE = 502
