@@ -21,6 +21,7 @@ class Why(StrEnum):
     """Why a request gets its release."""
 
     NAMED = "named"
+    BREAK_GLASS = "break-glass"  # root said so on this node: `vctl-gateway override`
     OVERRIDE = "override"
     CANDIDATE = "candidate"
     STABLE = "stable"

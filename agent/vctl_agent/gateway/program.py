@@ -21,10 +21,12 @@ import msgspec
 import structlog
 import uvloop
 
+from vctl_agent.gateway import breakglass
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.barrier import Barrier
+from vctl_agent.gateway.breakglass import WORD, Overrides
 from vctl_agent.gateway.control import Control
 from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.handover import (
@@ -105,6 +107,8 @@ class Gateway:
         self._watch_services()
         self.live.bells += [self.link.ring, self._watch_services]
         self._saver = Saver(self.live, settings.state, settings.fleet)
+        self._overrides = Overrides(self.live, settings.state)
+        self._overrides.open()
 
     def state(self) -> GatewayState:
         """Return what the agent is told."""
@@ -115,6 +119,7 @@ class Gateway:
             in_flight=merged(self.references.listing(), self._inherited),
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
+            overrides=self.live.overrides,
         )
 
     def statistics(self) -> GatewayStatistics:
@@ -190,6 +195,10 @@ class Gateway:
         self, asked: str, connection: socket.socket, *, clients: Served, admin: Served
     ) -> None:
         """Do what the control socket asks."""
+        if asked.startswith(WORD):
+            said = self._overrides.act(asked.removeprefix(WORD))
+            await asyncio.get_running_loop().sock_sendall(connection, said)
+            return
         if asked != "take over" or self.handed_over.is_set():
             return
         self.live.is_frozen = True
@@ -316,6 +325,8 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
 
 def main() -> int:
     """Run ``vctl-gateway``; return its exit code."""
+    if sys.argv[1:2] == ["override"]:
+        return breakglass.main(sys.argv[2:], os.environ)
     try:
         settings = read_settings(sys.argv[1:], os.environ)
     except SettingsError as cause:

@@ -35,7 +35,7 @@ from vctl_agent.gateway.wire.server import (
     Listener,
     Request,
 )
-from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Refusal, choose
+from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Choice, Refusal, Why, choose
 
 FORWARDED = frozenset(
     {
@@ -166,7 +166,7 @@ class Proxy:
         at = self._live.acted.known.routes.get(call.model)
         while at is not None:
             passage.service, passage.route = call.model, at.revision
-            if self._barrier.admits(at):
+            if self._barrier.admits(at) or self._live.overrides.get(call.model):
                 return await self._serve_chosen(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
@@ -215,7 +215,7 @@ class Proxy:
             named=live.named_headers,
             is_split=at.is_split,
         )
-        choice = choose(at.route, asked, live.acted.known.groups)
+        choice = self._glass(call.model) or choose(at.route, asked, live.acted.known.groups)
         if isinstance(choice, Refusal):
             raise Refused(choice.status, choice.reason, code="release_not_served")
         passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
@@ -230,6 +230,11 @@ class Proxy:
                 if response is None:
                     raise
                 return response
+
+    def _glass(self, service: str) -> Choice | None:
+        """Return what root has said for this node, if anything."""
+        release = self._live.overridden(service) if self._live.overrides else 0
+        return Choice(release, Why.BREAK_GLASS) if release else None
 
     async def _serve_here(
         self, request: Request, passage: Passage, call: Call, seen: Observation
