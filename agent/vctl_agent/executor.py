@@ -24,6 +24,8 @@ from vctl_plans.errors import (
     NotAllowed,
     PermanentEngineError,
     RootMismatch,
+    SourceMissing,
+    SourceRefused,
     SuspectEngineError,
     TemporaryEngineError,
     VctlError,
@@ -33,7 +35,14 @@ from vctl_plans.phase import Component, NodePhase
 from vctl_plans.release import Artifact, Release
 from vctl_plans.weights import KIND_OF
 
-_PERMANENT = (RootMismatch, MalformedWeights, NotAllowed, PermanentEngineError)
+_PERMANENT = (
+    RootMismatch,
+    MalformedWeights,
+    NotAllowed,
+    SourceMissing,
+    SourceRefused,
+    PermanentEngineError,
+)
 
 _log = structlog.get_logger(__name__)
 
