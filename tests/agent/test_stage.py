@@ -13,7 +13,7 @@ from tests.agent.support import make_adapter, make_files
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.executor import Stopped
 from vctl_plans import weights
-from vctl_plans.errors import ArtifactError, NotAllowed, RootMismatch
+from vctl_plans.errors import ArtifactError, NotAllowed, RootMismatch, SourceError
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Artifact
 
@@ -64,9 +64,7 @@ def test_only_files_of_the_artifact_are_copied(store: ArtifactStore, source: Pat
     ]
 
 
-def test_mismatch_names_the_tensor_and_leaves_nothing(
-    store: ArtifactStore, source: Path, tmp_path: Path
-) -> None:
+def test_mismatch_names_the_tensor_and_makes_nothing(store: ArtifactStore, source: Path) -> None:
     """With the manifest beside the source, what differs is named by tensor."""
     artifact = make_adapter(source)
     weights.save(weights.scan(source), weights.manifest_path(source))
@@ -81,7 +79,7 @@ def test_mismatch_names_the_tensor_and_leaves_nothing(
     assert caught.value.tensors == (
         "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
     )
-    assert _left(store, tmp_path) == []
+    assert not store.path(artifact.root).exists()
 
 
 def test_source_outside_the_allowed_roots_is_refused(store: ArtifactStore, tmp_path: Path) -> None:
@@ -104,14 +102,12 @@ def test_link_out_of_the_allowed_roots_is_refused(
         store.stage(linked, _ignore)
 
 
-@pytest.mark.parametrize(
-    "uri", ["s3://bucket/v1", "http://host/v1", "/plain/path", "file://far/v1"]
-)
+@pytest.mark.parametrize("uri", ["gopher://host/v1", "/plain/path", "file://far/v1"])
 def test_source_of_another_kind_is_refused(store: ArtifactStore, source: Path, uri: str) -> None:
     """Only what can be read is tried."""
     artifact = make_adapter(source)
 
-    with pytest.raises(NotAllowed, match="only file:// sources"):
+    with pytest.raises(NotAllowed, match=r"is none of|names no absolute path"):
         store.stage(type(artifact)(root=artifact.root, source=uri), _ignore)
 
 
@@ -137,7 +133,7 @@ def test_source_that_is_not_there_may_come(store: ArtifactStore, source: Path) -
     with pytest.raises(ArtifactError) as caught:
         store.stage(gone, _ignore)
 
-    assert type(caught.value) is ArtifactError
+    assert type(caught.value) is SourceError
 
 
 @pytest.mark.parametrize("phase", [NodePhase.FETCHING, NodePhase.VERIFYING])
@@ -176,8 +172,10 @@ def _rot(staged: Path) -> None:
     victim = staged / "adapter_model.safetensors"
     victim.chmod(0o644)
     with victim.open("r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        file.write(b"\xff")
+        file.seek(
+            -100, os.SEEK_END
+        )  # of both tensors: they are alike, and one would heal the other
+        file.write(b"\xff" * 100)
 
 
 def _later(source: Path, tmp_path: Path) -> ArtifactStore:

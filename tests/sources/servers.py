@@ -28,7 +28,7 @@ class Behaviour:
     redirects: dict[str, str] = field(default_factory=dict)  # path -> location
     requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, range
     seen_headers: list[dict[str, str]] = field(default_factory=list)
-    sent: dict[str, int] = field(default_factory=dict)  # body bytes by path
+    sent: dict[str, int] = field(default_factory=dict)  # body bytes by path; probes aside
     read_only: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -95,7 +95,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _pieces(self, body: bytes) -> None:
         about = self.behaviour
         with about.lock:
-            cut = about.cut_after.pop(0) if about.cut_after else -1
+            is_probe = self.headers.get("Range") == "bytes=0-0"
+            cut = about.cut_after.pop(0) if about.cut_after and not is_probe else -1
         body = body if cut < 0 else body[:cut]
         with contextlib.suppress(OSError):
             for at in range(0, len(body), _PIECE):
@@ -104,7 +105,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 piece = body[at : at + _PIECE]
                 self.wfile.write(piece)
                 with about.lock:
-                    about.sent[self.path] = about.sent.get(self.path, 0) + len(piece)
+                    if not is_probe:
+                        about.sent[self.path] = about.sent.get(self.path, 0) + len(piece)
         if cut >= 0:
             self.close_connection = True
 

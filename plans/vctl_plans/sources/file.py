@@ -93,8 +93,12 @@ class FileSource(Source):
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[disk.Source]:
-        if not os.path.lexists(self.path):
-            raise SourceError(f"{self.path}: is not there on this machine")
+        try:
+            self.path.lstat()
+        except FileNotFoundError as error:
+            raise SourceError(f"{self.path}: is not there on this machine") from error
+        except OSError as error:
+            raise SourceError(f"{self.path}: can't be read: {error.strerror}") from error
         with disk.open_source(self.path) as source:
             yield source
 

@@ -7,6 +7,8 @@
     adapter_facts(path)                  rank, alpha, targets, base; checked against the tensors
     encode, decode, load, save           a manifest as canonical JSON; reading it checks its digests
     manifest_path(source)                `v8/vctl.manifest.json`, or beside a single file
+    blocks(manifest)                     the byte ranges that can be checked alone
+    select_paths(paths, kind)            which of a listing is the artifact
     Verified(folder)                     digests of files that were verified, by their stamps
 
 Modules of their own, as not everybody needs what they import: `b3sum` (digests of whole files),
@@ -20,6 +22,7 @@ anything that it reads.
 """
 
 from .adapter import AdapterFacts
+from .blocks import Block, blocks
 from .diff import Difference, diff
 from .manifest import (
     FileRecord,
@@ -36,7 +39,7 @@ from .merkle import LEAF_BYTES
 from .proof import Inclusion, TensorProof, prove, verify_tensor
 from .safetensors import FORMAT_MAX_HEADER_BYTES, MAX_HEADER_BYTES
 from .scan import Note, Progress, scan
-from .selection import KIND_OF, MANIFEST_NAME, MANIFEST_SUFFIX, Kind
+from .selection import KIND_OF, MANIFEST_NAME, MANIFEST_SUFFIX, Kind, select_paths
 from .survey import adapter_facts
 from .verified import Verified
 from .verify import verify
@@ -49,6 +52,7 @@ __all__ = [
     "MANIFEST_SUFFIX",
     "MAX_HEADER_BYTES",
     "AdapterFacts",
+    "Block",
     "Difference",
     "FileRecord",
     "Inclusion",
@@ -61,6 +65,7 @@ __all__ = [
     "TensorRecord",
     "Verified",
     "adapter_facts",
+    "blocks",
     "decode",
     "diff",
     "encode",
@@ -69,6 +74,7 @@ __all__ = [
     "prove",
     "save",
     "scan",
+    "select_paths",
     "verify",
     "verify_tensor",
 ]

@@ -1,0 +1,71 @@
+"""Unfinished copies: where they are, how long they stay, and how directories of ours are removed.
+
+One stays as long as its root is wanted, over restarts and failures, for the next try goes on from
+it. One that is wanted no more stays a while yet: an operator may ask again.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from vctl_plans.errors import PlanError
+from vctl_plans.names import check_root, root_hex
+
+_PREFIX = ".fetching-"
+_KEPT_S = 3600.0
+"""How long after its last write an unfinished copy stays that nobody wants."""
+
+
+def unfinished(directory: Path, root: str) -> Path:
+    """Return where the unfinished copy of *root* is."""
+    return directory / f"{_PREFIX}{root_hex(root)}"
+
+
+def remove_strange(directory: Path) -> None:
+    """Remove what is named as an unfinished copy and is of no root."""
+    for folder in directory.glob(f"{_PREFIX}*"):
+        if not _root(folder):
+            remove(folder)
+
+
+def sweep(directory: Path, kept: Collection[str], *, now: float | None = None) -> list[str]:
+    """Remove the unfinished copies that nobody wants; return the roots of those removed.
+
+    Args:
+        directory: Of the artifacts.
+        kept: The roots whose unfinished copies stay.
+        now: The wall clock, which the files' times are of.
+    """
+    at = time.time() if now is None else now
+    removed = []
+    for folder in directory.glob(f"{_PREFIX}*"):
+        root = _root(folder)
+        if root not in kept and at - _last_write(folder) >= _KEPT_S:
+            remove(folder)
+            removed.append(root)
+    return removed
+
+
+def remove(directory: Path) -> None:
+    """Remove a directory of ours, read-only or not; one that is not there is no error."""
+    for folder, _, _ in os.walk(directory):
+        Path(folder).chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _root(folder: Path) -> str:
+    """Return the root of an unfinished copy; empty: it is of none."""
+    root = f"b3:{folder.name.removeprefix(_PREFIX)}"
+    try:
+        return check_root(root, what="root")
+    except PlanError:
+        return ""
+
+
+def _last_write(folder: Path) -> float:
+    times = [folder.stat().st_mtime]
+    for at, _, names in os.walk(folder):
+        times += [(Path(at) / name).lstat().st_mtime for name in names]
+    return max(times)
