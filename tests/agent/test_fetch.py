@@ -1,5 +1,6 @@
 """An artifact comes over a real network as it would: late, cut, changed, wrong; whole at last."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -131,7 +132,7 @@ def test_server_without_ranges_will_do(
     url, about = served
     about.has_ranges = False
     artifact = make_model(tmp_path / "srv/v1", (1, 2, 3), url=url)
-    about.cut_after = [-1, -1, 2 * MIB + 100]  # manifest, configuration, weights
+    about.cuts = {WEIGHTS: [2 * MIB + 100]}
 
     store.stage(artifact, silent, kind="model")
 
@@ -144,7 +145,7 @@ def test_cut_connections_cost_the_blocks_they_were_cut_in(
     url, about = served
     artifact = make_model(tmp_path / "srv/v1", tuple(range(6)), url=url)
     cuts = [3 * MIB + 5, 2 * MIB, 100, 5 * MIB]
-    about.cut_after = [-1, -1, *cuts]
+    about.cuts = {WEIGHTS: list(cuts)}
 
     store.stage(artifact, silent, kind="model")
 
@@ -197,15 +198,10 @@ def test_source_that_changes_while_it_is_copied(
     """Noticed by its ETag; the next try reads what is there then."""
     url, about = served
     artifact = make_model(tmp_path / "srv/v1", (1, 2, 3), url=url)
-    about.cut_after = [-1, -1, MIB + 100]
+    about.cuts, about.tag_after_cut = {WEIGHTS: [MIB + MIB // 2]}, "new"
 
-    def change(phase: NodePhase, done: int, _size: int) -> None:
-        if phase is NodePhase.FETCHING and done:
-            about.tag = "new"
-
-    about.delay_s = 0.002
     with pytest.raises(FileChanged, match="changed while it was read"):
-        store.stage(artifact, change, kind="model")
+        store.stage(artifact, silent, kind="model")
 
     assert not store.path(artifact.root).exists()
     store.stage(artifact, silent, kind="model")
@@ -303,7 +299,7 @@ def test_stop_keeps_what_came_and_ends_soon(
     """An agent that is told to end breaks reads that wait; the next one goes on."""
     url, about = served
     artifact = make_model(tmp_path / "srv/v1", (1, 2, 3), url=url)
-    about.cut_after = [-1, -1, 3 * MIB]
+    about.cuts = {WEIGHTS: [3 * MIB]}
 
     def stop(phase: NodePhase, done: int, _size: int) -> None:
         if phase is NodePhase.FETCHING and done > 2 * MIB:
@@ -313,7 +309,7 @@ def test_stop_keeps_what_came_and_ends_soon(
     with pytest.raises(Stopped):
         store.stage(artifact, stop, kind="model")
 
-    about.delay_s, about.cut_after = 0.0, []
+    about.delay_s, about.cuts = 0.0, {}
     about.sent.clear()
     missing = _missing_bytes(store, artifact)
     assert 0 < missing < size_of(tmp_path / "srv/v1") - MIB
@@ -324,42 +320,40 @@ def test_stop_keeps_what_came_and_ends_soon(
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(stop_at=st.integers(0, 20 * MIB), rot=st.lists(st.integers(0, 5 * MIB), max_size=3))
+@given(
+    phase=st.sampled_from([NodePhase.FETCHING, NodePhase.VERIFYING]),
+    cut=st.integers(0, 5 * MIB),
+    rot=st.lists(st.integers(0, 5 * MIB), max_size=3),
+)
 def test_interruption_anywhere_is_gone_on_from(
-    served: tuple[str, Behaviour], tmp_path: Path, stop_at: int, rot: list[int]
+    served: tuple[str, Behaviour], tmp_path: Path, phase: NodePhase, cut: int, rot: list[int]
 ) -> None:
     """Whatever was written, and whatever rotted of it: the same bytes, and only those that lack."""
     url, about = served
     artifact = make_model(tmp_path / "srv/v1", (1, 2), url=url)
     state = tmp_path / "state"
     shutil.rmtree(state, ignore_errors=True)
-    about.sent.clear()
-    told = 0
+    store = _store(state)
+    about.cuts = {WEIGHTS: [cut]} if phase is NodePhase.FETCHING else {}
 
-    def stop(_phase: NodePhase, done: int, _size: int) -> None:
-        nonlocal told
-        told = max(told, done)
-        if told + (_phase is NodePhase.VERIFYING) * 6 * MIB >= stop_at:
+    def stop(now: NodePhase, _done: int, _size: int) -> None:
+        if now is phase and (now is NodePhase.VERIFYING or not about.cuts[WEIGHTS]):
             raise Stopped("here")
 
-    store = _store(state)
-    with pytest.raises(Stopped) if stop_at <= 6 * MIB else _nothing():
+    with contextlib.suppress(Stopped):
         store.stage(artifact, stop, kind="model")
     half = _unfinished(store, artifact) / WEIGHTS
     for at in rot if half.exists() else []:
         _rot(half, at)
-    again = _store(state)
-    missing = 0 if again.path(artifact.root).exists() else _missing_bytes(again, artifact)
+    missing = 0 if store.path(artifact.root).exists() else _missing_bytes(store, artifact)
     about.sent.clear()
+    about.cuts = {}
+    again = _store(state)
 
     again.stage(artifact, silent, kind="model")
 
     assert _is_right(again, artifact)
     assert missing == about.sent_bytes()
-
-
-def _nothing() -> threading.Lock:
-    return threading.Lock()  # a context that does nothing here
 
 
 @pytest.mark.parametrize(
@@ -520,7 +514,7 @@ from vctl_agent.artifacts import fetch
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_plans.errors import ArtifactError
 from vctl_plans.release import Artifact
-fetch._SPARE_BYTES = -(1 << 40)  # nothing is said beforehand: the disk itself is to refuse
+fetch._check_room = lambda *_: None  # nothing is said beforehand: the disk itself is to refuse
 store = ArtifactStore(Path(sys.argv[1]), [])
 store.open()
 try:

@@ -20,7 +20,8 @@ class Behaviour:
     has_ranges: bool = True
     has_tags: bool = True
     statuses: list[int] = field(default_factory=list)  # of the next answers, before any good one
-    cut_after: list[int] = field(default_factory=list)  # bytes of the next bodies; -1: whole
+    cuts: dict[str, list[int]] = field(default_factory=dict)  # path's end -> bytes of next bodies
+    tag_after_cut: str = ""  # the file is another from then on
     delay_s: float = 0.0  # before each 16 KiB of a body
     tag: str = ""  # added to each ETag: changed, the file is another
     wrong: set[str] = field(default_factory=set)  # paths whose first byte is another
@@ -96,7 +97,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         about = self.behaviour
         with about.lock:
             is_probe = self.headers.get("Range") == "bytes=0-0"
-            cut = about.cut_after.pop(0) if about.cut_after and not is_probe else -1
+            cuts = next((c for end, c in about.cuts.items() if self.path.endswith(end)), [])
+            cut = cuts.pop(0) if cuts and not is_probe else -1
         body = body if cut < 0 else body[:cut]
         with contextlib.suppress(OSError):
             for at in range(0, len(body), _PIECE):
@@ -108,6 +110,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                     if not is_probe:
                         about.sent[self.path] = about.sent.get(self.path, 0) + len(piece)
         if cut >= 0:
+            about.tag = about.tag_after_cut or about.tag
             self.close_connection = True
 
     def do_PUT(self) -> None:

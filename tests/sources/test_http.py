@@ -134,7 +134,7 @@ def test_nobody_listens() -> None:
 def test_cut_connection_gives_what_came(server: tuple[str, Behaviour]) -> None:
     """What came before the cut can be used; then the error says that it was cut."""
     url, about = server
-    about.cut_after = [100_000]
+    about.cuts = {"bin": [100_000]}
     pieces: list[bytes] = []
     with sources.connect(url) as source:
         with pytest.raises(SourceError) as caught:

@@ -25,7 +25,7 @@ STREAMS = 4
 RANGE_BYTES = 32 * 1024 * 1024
 
 _TRIES = 5  # in a row, without a block that came
-_FIRST_WAIT_S = 0.2
+_FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 3.0
 _WRONG_TRIES = 3  # of one block whose bytes were others: perhaps only the way was bad
 
