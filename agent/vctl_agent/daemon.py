@@ -43,6 +43,7 @@ from vctl_agent.settings import (
     read_conductor_settings,
     read_settings,
 )
+from vctl_agent.sweeping import sweep
 from vctl_agent.term import Office
 from vctl_agent.wishes import Wishes
 from vctl_plans.capability import EngineFacts
@@ -50,6 +51,7 @@ from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlErr
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
+from vctl_plans.sources import Credentials, netrc_of
 from vctl_plans.store.port import Store
 
 _USAGE = 2
@@ -79,7 +81,12 @@ class Agent:
         self._last_report: NodeReport | None = None
         self._store_problem = "the store has not answered yet"
         state = settings.state
-        artifacts = ArtifactStore(state, settings.allowed_root)
+        artifacts = ArtifactStore(
+            state,
+            settings.allowed_root,
+            allowed_sources=settings.allowed_source,
+            credentials=Credentials(settings.source_token_file, netrc_of(os.environ)),
+        )
         artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
@@ -102,6 +109,7 @@ class Agent:
             application=application,
             crashpoints=self._crashpoints,
         )
+        self._artifacts = artifacts
         self._engine_watch = watch
         self._inspector = Inspector(artifacts, self._known_releases, self._wake)
         self._statistics = self._made_statistics()
@@ -209,6 +217,7 @@ class Agent:
                 group.create_task(self._statistics.run())
                 group.create_task(self._follow_requests())
                 group.create_task(self._inspector.answer())
+                group.create_task(sweep(self._artifacts, self._reconciler.wanted_roots))
                 if self._settings.scrub_interval:
                     group.create_task(self._inspector.scrub(self._settings.scrub_interval))
                 if self._settings.conduct:

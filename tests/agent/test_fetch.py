@@ -574,10 +574,15 @@ def test_unfinished_copies_stay_while_they_are_wanted(
     later.sweep([])
     assert folder.exists(), "it was written to just now"
     hour = time.time() + 3700
-    assert [] == leftovers.sweep(directory, [artifact.root], now=hour)
+    assert [] == leftovers.unwanted(directory, [artifact.root], now=hour)
+    assert [artifact.root] == leftovers.unwanted(directory, [], now=hour)
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (0, 0))
+    later.sweep([artifact.root])
     assert folder.exists()
-    assert [artifact.root] == leftovers.sweep(directory, [], now=hour)
+    later.sweep([])
     assert not folder.exists()
+    assert not later.manifest_path(artifact.root).exists()
 
 
 def test_two_agents_on_one_disk_do_not_meet(served: tuple[str, Behaviour], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ class Behaviour:
     tag: str = ""  # added to each ETag: changed, the file is another
     wrong: set[str] = field(default_factory=set)  # paths whose first byte is another
     headers: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, object] = field(default_factory=dict)  # path -> JSON, whatever the query
     redirects: dict[str, str] = field(default_factory=dict)  # path -> location
     requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, range
     seen_headers: list[dict[str, str]] = field(default_factory=list)
@@ -56,6 +58,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             about.requests.append(("GET", self.path, wanted))
             about.seen_headers.append({k.lower(): v for k, v in self.headers.items()})
             status = about.statuses.pop(0) if about.statuses else 200
+        if self.path.partition("?")[0] in about.answers:
+            self._json()
+            return
         if self.path in about.redirects:
             self._short(302, {"Location": about.redirects[self.path]})
             return
@@ -112,6 +117,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if cut >= 0:
             about.tag = about.tag_after_cut or about.tag
             self.close_connection = True
+
+    def do_POST(self) -> None:
+        with self.behaviour.lock:
+            self.behaviour.requests.append(("POST", self.path, ""))
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path in self.behaviour.answers:
+            self._json()
+        else:
+            self._short(404)
+
+    def _json(self) -> None:
+        body = json.dumps(self.behaviour.answers[self.path.partition("?")[0]]).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def do_PUT(self) -> None:
         about = self.behaviour

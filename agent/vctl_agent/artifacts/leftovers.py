@@ -30,22 +30,21 @@ def remove_strange(directory: Path) -> None:
             remove(folder)
 
 
-def sweep(directory: Path, kept: Collection[str], *, now: float | None = None) -> list[str]:
-    """Remove the unfinished copies that nobody wants; return the roots of those removed.
+def unwanted(directory: Path, wanted: Collection[str], *, now: float | None = None) -> list[str]:
+    """Return the roots of the unfinished copies that nobody has wanted for a while.
 
     Args:
         directory: Of the artifacts.
-        kept: The roots whose unfinished copies stay.
+        wanted: The roots whose unfinished copies stay, however old.
         now: The wall clock, which the files' times are of.
     """
     at = time.time() if now is None else now
-    removed = []
-    for folder in directory.glob(f"{_PREFIX}*"):
-        root = _root(folder)
-        if root not in kept and at - _last_write(folder) >= _KEPT_S:
-            remove(folder)
-            removed.append(root)
-    return removed
+    roots = {_root(folder): folder for folder in directory.glob(f"{_PREFIX}*")}
+    return sorted(
+        root
+        for root, folder in roots.items()
+        if root and root not in wanted and at - _last_write(folder) >= _KEPT_S
+    )
 
 
 def remove(directory: Path) -> None:

@@ -69,10 +69,16 @@ class ArtifactStore:
 
     def sweep(self, wanted: Collection[str]) -> None:
         """Remove unfinished copies of roots that nobody has wanted for a while; blocking."""
-        busy = {root for root, lock in list(self._locks.items()) if lock.locked()}
-        for root in leftovers.sweep(self._directory, {*wanted, *busy}):
-            if not self.path(root).exists():
-                self.manifest_path(root).unlink(missing_ok=True)
+        for root in leftovers.unwanted(self._directory, wanted):
+            lock = self._locks.setdefault(root, threading.Lock())
+            if not lock.acquire(blocking=False):
+                continue  # it is wanted again, since just now
+            try:
+                remove(leftovers.unfinished(self._directory, root))
+                if not self.path(root).exists():
+                    self.manifest_path(root).unlink(missing_ok=True)
+            finally:
+                lock.release()
 
     def path(self, root: str) -> Path:
         """Return where an artifact of *root* lies once it is staged."""
