@@ -17,6 +17,7 @@ from vctl_plans import sources, weights
 from vctl_plans.errors import (
     FileChanged,
     NotAllowed,
+    RootMismatch,
     SourceError,
     SourceMissing,
     SourceRefused,
@@ -186,6 +187,6 @@ def test_wrong_bytes_without_a_manifest_leave_nothing(bucket: Any, tmp_path: Pat
     bucket.put_object(Bucket=BUCKET, Key="v1/model.safetensors", Body=weights_file.read_bytes())
     store = ArtifactStore(tmp_path / "state", [])
     store.open()
-    with pytest.raises(weights.manifest.RootMismatch, match=f"s3://{BUCKET}/v1"):
+    with pytest.raises(RootMismatch, match=f"s3://{BUCKET}/v1"):
         store.stage(Artifact(root=made.root, source=f"s3://{BUCKET}/v1"), _ignore, kind="model")
     assert [] == list((tmp_path / "state/artifacts").iterdir())

@@ -9,7 +9,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +22,9 @@ from vctl_plans.weights import Block, Manifest
 from vctl_plans.weights.workers import Work, run
 
 STREAMS = 4
-RANGE_BYTES = 32 * 1024 * 1024
+_LONGEST_RANGE_BYTES = 32 * 1024 * 1024
+_SHORTEST_RANGE_BYTES = 4 * 1024 * 1024
+_RANGES_A_STREAM = 4  # so that none waits long for the last one
 
 _TRIES = 5  # in a row, without a block that came
 _FIRST_WAIT_S = 0.1
@@ -74,27 +76,29 @@ def download(
 
 
 def _ranges(
-    missing: Iterable[Block], source: Source, entries: dict[str, Entry]
+    missing: Sequence[Block], source: Source, entries: dict[str, Entry]
 ) -> list[list[Block]]:
     """Cut the blocks into what is asked for at once; a whole file where there are no ranges."""
+    share = sum(block.size for block in missing) // (STREAMS * _RANGES_A_STREAM)
+    longest = max(_SHORTEST_RANGE_BYTES, min(share, _LONGEST_RANGE_BYTES))
     cut: list[list[Block]] = []
     whole: dict[str, list[Block]] = {}
     for block in missing:
         whole.setdefault(block.path, []).append(block)
     for path, blocks in whole.items():
-        parts = _parts(blocks)
+        parts = _parts(blocks, longest)
         can_seek = len(parts) == 1 and not blocks[0].begin
         can_seek = can_seek or source.has_ranges(entries[path])
         cut += parts if can_seek else [blocks]
     return cut
 
 
-def _parts(blocks: Sequence[Block]) -> list[list[Block]]:
+def _parts(blocks: Sequence[Block], longest: int) -> list[list[Block]]:
     parts: list[list[Block]] = []
     for block in blocks:
         last = parts[-1] if parts else []
         is_next = last and last[-1].end == block.begin
-        if is_next and block.end - last[0].begin <= RANGE_BYTES:
+        if is_next and block.end - last[0].begin <= longest:
             last.append(block)
         else:
             parts.append([block])

@@ -133,7 +133,10 @@ class RangedFiles:
         """Whether the server answers with a part when it is asked for one."""
         with self._web.stream("GET", url, headers={"Range": "bytes=0-0"}) as response:
             check_status(response, url)
-            return response.status_code == _PARTIAL
+            is_partial = response.status_code == _PARTIAL
+            if is_partial:
+                response.read()  # of one byte: the connection can be used again
+            return is_partial
 
     def _check(self, url: str, found: _Version, file: Entry) -> None:
         if found.size != file.size:
