@@ -23,6 +23,14 @@ from tests.agent.fetching import (
     silent,
     size_of,
 )
+from tests.agent.support import (
+    SERVICE,
+    Node,
+    a_fleet,
+    a_rollout,
+    make_adapter,
+    next_release,
+)
 from tests.sources.servers import Behaviour, serving
 from tests.weights.building import fill
 from vctl_agent.artifacts import layout, leftovers
@@ -39,7 +47,7 @@ from vctl_plans.errors import (
     SourceRefused,
 )
 from vctl_plans.phase import NodePhase
-from vctl_plans.release import Artifact
+from vctl_plans.release import Artifact, Release
 
 WEIGHTS = "model.safetensors"
 
@@ -318,7 +326,7 @@ def test_stop_keeps_what_came_and_ends_soon(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     phase=st.sampled_from([NodePhase.FETCHING, NodePhase.VERIFYING]),
@@ -513,7 +521,7 @@ from tests.agent.fetching import silent
 from vctl_agent.artifacts import fetch
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_plans.errors import ArtifactError
-from vctl_plans.release import Artifact
+from vctl_plans.release import Artifact, Release
 fetch._check_room = lambda *_: None  # nothing is said beforehand: the disk itself is to refuse
 store = ArtifactStore(Path(sys.argv[1]), [])
 store.open()
@@ -617,3 +625,42 @@ def test_mount_with_a_manifest_is_fetched_by_blocks(tmp_path: Path) -> None:
     store.stage(second, silent, kind="model")
 
     assert _is_right(store, second)
+
+
+async def test_release_from_a_web_server_becomes_ready(
+    served: tuple[str, Behaviour], tmp_path: Path
+) -> None:
+    """Through the node's own loop: a server that is late is waited for, and then it is loaded."""
+    made = make_adapter(tmp_path / "srv/v1")
+    weights.save(weights.scan(tmp_path / "srv/v1"), weights.manifest_path(tmp_path / "srv/v1"))
+    releases: dict[int, Release] = {}
+    next_release(releases, adapter=Artifact(root=made.root, source=f"{served[0]}/v1"))
+    served[1].statuses = [503]
+    node = Node(tmp_path / "node")
+    node.reconciler.want(a_fleet(releases, rollout=a_rollout(1)))
+
+    await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
+    failed = node.reports[-1].release(SERVICE, 1)
+    assert failed
+    assert not failed.is_permanent
+    assert "503" in failed.reason
+    node.now += 60
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)
+
+
+async def test_source_that_is_gone_is_a_failure_for_good(
+    served: tuple[str, Behaviour], tmp_path: Path
+) -> None:
+    """The rollout need not wait for its deadline."""
+    made = make_adapter(tmp_path / "srv/v1")
+    releases: dict[int, Release] = {}
+    next_release(releases, adapter=Artifact(root=made.root, source=f"{served[0]}/gone"))
+    node = Node(tmp_path / "node")
+    node.reconciler.want(a_fleet(releases, rollout=a_rollout(1)))
+
+    await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
+
+    failed = node.reports[-1].release(SERVICE, 1)
+    assert failed
+    assert failed.is_permanent
+    assert node.reconciler.wanted_roots() == {made.root}

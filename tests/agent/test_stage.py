@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.support import make_adapter, make_files
+from tests.weights.building import fill
+from vctl_agent.artifacts import leftovers
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.executor import Stopped
 from vctl_plans import weights
@@ -137,19 +139,47 @@ def test_source_that_is_not_there_may_come(store: ArtifactStore, source: Path) -
 
 
 @pytest.mark.parametrize("phase", [NodePhase.FETCHING, NodePhase.VERIFYING])
-def test_stop_in_the_middle_leaves_nothing(
-    store: ArtifactStore, source: Path, tmp_path: Path, phase: NodePhase
+def test_stop_in_the_middle_makes_nothing(
+    store: ArtifactStore, source: Path, phase: NodePhase
 ) -> None:
-    """What is not whole is not there."""
+    """What is not whole is not there; what came is gone on from."""
     artifact = make_adapter(source)
 
     def stop(now: NodePhase, _done: int, _size: int) -> None:
         if now is phase:
-            raise ArtifactError("stopped")
+            raise Stopped("the agent is shutting down")
 
-    with pytest.raises(ArtifactError, match="stopped"):
+    with pytest.raises(Stopped):
         store.stage(artifact, stop)
-    assert _left(store, tmp_path) == []
+    assert not store.path(artifact.root).exists()
+    store.stage(artifact, _ignore)
+    assert store.is_staged(artifact.root)
+
+
+@pytest.mark.parametrize("left", ["half", "wrong", "longer", "another"])
+def test_copy_without_a_manifest_is_gone_on_from(
+    store: ArtifactStore, source: Path, tmp_path: Path, left: str
+) -> None:
+    """Whatever an earlier try left: it is no part of the artifact unless the root says so."""
+    artifact = make_adapter(source)
+    content = (source / "adapter_model.safetensors").read_bytes()
+    leftover = {
+        "half": {"adapter_model.safetensors": content[: len(content) // 2]},
+        "wrong": {"adapter_model.safetensors": b"x" * len(content)},
+        "longer": {"adapter_model.safetensors": content * 2},
+        "another": {"d/e": b"x", "adapter_config.json/f": b"x"},
+    }[left]
+    fill(leftovers.unfinished(tmp_path / "state/artifacts", artifact.root), leftover)
+    told: list[int] = []
+
+    staged = store.stage(
+        artifact, lambda now, done, _: told.append(done) if now is NodePhase.FETCHING else None
+    )
+
+    assert artifact.root == weights.scan(staged).root
+    assert [staged.name] == _left(store, tmp_path)
+    if left == "half":
+        assert min(told) > len(content) // 2
 
 
 def test_half_a_copy_of_a_killed_agent_is_swept(source: Path, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@
     3 the source: what is missing still is read, each block verified before it is written
     4 all bytes are verified on the copy; a block that is wrong after all is fetched, once
 
-Without a manifest, a source that can be listed is copied in whole; then nothing is reused.
+Without a manifest, a source that can be listed is copied in whole, file by file. A try that breaks
+off is gone on from there too; if the whole then is not what the root names, it is copied anew.
 """
 
 import contextlib
@@ -154,26 +155,49 @@ def verify(
     return weights.verify(folder, manifest, kind=kind, progress=told)
 
 
-def copy_whole(folder: Path, source: Source, *, kind: weights.Kind, progress: Progress) -> None:
-    """Copy the artifact's files, and no others, each flushed to disk; into a new folder."""
+def copy_whole(folder: Path, source: Source, *, kind: weights.Kind, progress: Progress) -> bool:
+    """Copy the artifact's files, and no others, each flushed to disk.
+
+    What an earlier try left is taken for a beginning of each file, unverified: whether it was one
+    shows in the root of the whole.
+
+    Returns:
+        Whether an earlier try had left something.
+    """
     listed = {file.path: file for file in source.files()}
     selected = weights.select_paths(listed, kind, label=source.uri).files
     total = sum(listed[path].size for path in selected)
-    folder.mkdir()
-    _check_room(folder, total, source.uri)
-    done = 0
+    layout.make_room(folder, selected)
+    done = before = sum(_length(folder / path, listed[path].size) for path in selected)
+    _check_room(folder, total - before, source.uri)
     for path in selected:
-        file, place = listed[path], folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("xb") as writer:
-            if file.size:
-                with closing(source.read(file, 0, file.size)) as pieces:
-                    for piece in pieces:
-                        writer.write(piece)
-                        done += len(piece)
-                        progress(NodePhase.FETCHING, done, total)
-            writer.flush()
-            os.fsync(writer.fileno())
+        file = listed[path]
+        begin = _length(folder / path, file.size)
+        with layout.opened(folder, path) as fd:
+            os.truncate(fd, begin)
+            with closing(source.read(file, begin, file.size)) as pieces:
+                for piece in pieces if begin < file.size else ():
+                    begin += _written(fd, piece, begin)
+                    done += len(piece)
+                    progress(NodePhase.FETCHING, done, total)
+            os.fsync(fd)
+    return before > 0
+
+
+def _length(place: Path, size: int) -> int:
+    """Return how much of a file of this size an earlier try left."""
+    try:
+        left = place.stat().st_size
+    except FileNotFoundError:
+        return 0
+    return left if left <= size else 0
+
+
+def _written(fd: int, piece: bytes, at: int) -> int:
+    done = 0
+    while done < len(piece):
+        done += os.pwrite(fd, piece[done:], at + done)
+    return done
 
 
 def no_room(error: OSError) -> bool:

@@ -7,7 +7,7 @@ at which instruction a process was killed, or what a power cut left.
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,18 +32,23 @@ def lay_out(folder: Path, manifest: Manifest) -> None:
 
     What their bytes are is left as it is; those that were never written take no room.
     """
-    folder.mkdir(exist_ok=True)
-    folder.chmod(_OWN_FOLDER)
     wanted = {file.path: file.size for file in manifest.files}
-    folders = {str(parent) for path in wanted for parent in Path(path).parents}
-    if folders & wanted.keys():
-        raise NotAllowed(f"the manifest of {manifest.root} names a file that is a folder as well")
-    _clear(folder, set(wanted), folders)
+    make_room(folder, wanted)
     for path, size in wanted.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
         with opened(folder, path) as fd:
             if os.fstat(fd).st_size != size:
                 os.ftruncate(fd, size)
+
+
+def make_room(folder: Path, paths: Collection[str]) -> None:
+    """Make a folder for some files, their own folders in it; of what is there only they stay."""
+    folder.mkdir(exist_ok=True)
+    folders = {str(parent) for path in paths for parent in Path(path).parents}
+    if folders.intersection(paths):
+        raise NotAllowed(f"{folder.name}: a file is named that is a folder as well")
+    _clear(folder, set(paths), folders)
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -62,15 +67,6 @@ def flush(folder: Path, paths: Iterable[str], still: Callable[[], None]) -> None
         with opened(folder, path) as fd:
             os.fsync(fd)
         still()
-
-
-def room_taken(folder: Path) -> int:
-    """Return the bytes on disk that the files of the folder take; 0 when it is not there."""
-    return sum(
-        (Path(at) / name).lstat().st_blocks * 512  # POSIX: st_blocks counts 512 bytes
-        for at, _, names in os.walk(folder)
-        for name in names
-    )
 
 
 def right_blocks(folder: Path, blocks: Sequence[Block], tell: Tell) -> set[Block]:

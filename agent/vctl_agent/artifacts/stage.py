@@ -259,12 +259,18 @@ def _copied(
     kind: weights.Kind,
     progress: Progress,
 ) -> weights.Manifest:
-    """Copy in whole what has no manifest, and verify it; nothing of a try that fails is kept."""
-    remove(temporary)
+    """Copy in whole what has no manifest, and verify it; what is not the artifact is not kept."""
     try:
+        was_begun = fetch.copy_whole(temporary, source, kind=kind, progress=progress)
+        try:
+            return _verify(temporary, artifact, progress, kind=kind)
+        except (RootMismatch, MalformedWeights):
+            if not was_begun:
+                raise
+        remove(temporary)  # what an earlier try had left was no beginning of this
         fetch.copy_whole(temporary, source, kind=kind, progress=progress)
         return _verify(temporary, artifact, progress, kind=kind)
-    except BaseException:
+    except (NotAllowed, RootMismatch, MalformedWeights):
         remove(temporary)
         raise
 
