@@ -23,6 +23,7 @@ from vctl_plans import weights
 from vctl_plans.errors import (
     ArtifactError,
     MalformedWeights,
+    NoRoom,
     NotAllowed,
     RootMismatch,
     SourceError,
@@ -200,7 +201,7 @@ def _written(fd: int, piece: bytes, at: int) -> int:
     return done
 
 
-def no_room(error: OSError) -> bool:
+def is_full(error: OSError) -> bool:
     """Whether the disk, or its owner's share of it, is full."""
     return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
@@ -232,7 +233,7 @@ def _check_room(folder: Path, needed: int, uri: str) -> None:
     free = held.f_bavail * held.f_frsize
     spare = max(_SPARE_BYTES, needed // _SPARE_SHARE)
     if needed + spare > free:
-        raise ArtifactError(
+        raise NoRoom(
             f"{uri}: no room on the disk of {folder.parent}: {bytes_text(needed)} are to be written"
             f" and {bytes_text(free)} are free, of which {bytes_text(spare)} are left alone"
         )

@@ -20,6 +20,7 @@ from vctl_plans import sources, weights
 from vctl_plans.errors import (
     ArtifactError,
     MalformedWeights,
+    NoRoom,
     NotAllowed,
     PlanError,
     RootMismatch,
@@ -70,7 +71,7 @@ class ArtifactStore:
     def sweep(self, wanted: Collection[str]) -> None:
         """Remove unfinished copies of roots that nobody has wanted for a while; blocking."""
         for root in leftovers.unwanted(self._directory, wanted):
-            lock = self._locks.setdefault(root, threading.Lock())
+            lock = self.lock(root)
             if not lock.acquire(blocking=False):
                 continue  # it is wanted again, since just now
             try:
@@ -79,6 +80,20 @@ class ArtifactStore:
                     self.manifest_path(root).unlink(missing_ok=True)
             finally:
                 lock.release()
+
+    @property
+    def directory(self) -> Path:
+        """Where all artifacts lie."""
+        return self._directory
+
+    @property
+    def manifests(self) -> Path:
+        """Where all manifests lie."""
+        return self._manifests
+
+    def lock(self, root: str) -> threading.Lock:
+        """Return what a thread holds while it stages *root*."""
+        return self._locks.setdefault(root, threading.Lock())
 
     def path(self, root: str) -> Path:
         """Return where an artifact of *root* lies once it is staged."""
@@ -113,16 +128,17 @@ class ArtifactStore:
         """
         _refuse_other_than_root(artifact.root)
         final = self.path(artifact.root)
-        with self._locks.setdefault(artifact.root, threading.Lock()):
+        with self.lock(artifact.root):
             if self.is_staged(artifact.root):
                 return final
             try:
                 if not _is_whole(final, artifact, progress, kind=kind):
                     self._bring(artifact, final, progress, kind=kind)
             except OSError as cause:
-                rule = "no room" if fetch.no_room(cause) else cause.strerror or cause
-                raise ArtifactError(
-                    f"{shown(artifact.source)}: cannot be brought to {self._directory}: {rule}"
+                kind_of = NoRoom if fetch.is_full(cause) else ArtifactError
+                raise kind_of(
+                    f"{shown(artifact.source)}: cannot be brought to {self._directory}:"
+                    f" {cause.strerror or cause}"
                 ) from cause
             self._verified.add(artifact.root)
         return final
