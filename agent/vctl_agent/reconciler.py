@@ -28,7 +28,7 @@ from vctl_agent.tries import Key, Occasion, Tries
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
-from vctl_plans.inspection import Checks
+from vctl_plans.inspection import Checks, Hashed
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
 from vctl_plans.phase import NodePhase
@@ -57,6 +57,7 @@ class Reconciler:
         executor: Does things.
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
+        hashed: What was found at sources that an operator asked about.
         clock: Monotonic seconds.
     """
 
@@ -73,6 +74,7 @@ class Reconciler:
         executor: Executor,
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
+        hashed: Callable[[], tuple[Hashed, ...]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
@@ -84,6 +86,7 @@ class Reconciler:
         self._executor = executor
         self._on_report = on_report
         self._checks = checks
+        self._hashed = hashed
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
@@ -311,6 +314,7 @@ class Reconciler:
             adapters=len(engine.adapters) if engine else None,
             problem=engine.problem if engine else "",
             checks=self._checks(),
+            hashed=self._hashed(),
         )
         if report != self._report:
             self._report = report

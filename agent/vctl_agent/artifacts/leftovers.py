@@ -6,6 +6,7 @@ it. One that is wanted no more stays a while yet: an operator may ask again.
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -21,6 +22,11 @@ _KEPT_S = 3600.0
 def unfinished(directory: Path, root: str) -> Path:
     """Return where the unfinished copy of *root* is."""
     return directory / f"{_PREFIX}{root_hex(root)}"
+
+
+def scratch(directory: Path) -> Path:
+    """Make a folder for what is read once and kept by nobody; one that was forgotten is strange."""
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}scratch-", dir=directory))
 
 
 def remove_strange(directory: Path) -> None:

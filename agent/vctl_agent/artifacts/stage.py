@@ -6,13 +6,16 @@ exists. What an earlier try left half done is gone on from. Nothing is read that
 allowed roots, or at a source that is not allowed, and no link is followed.
 """
 
+import asyncio
 import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 from vctl_agent.artifacts import fetch, leftovers
+from vctl_agent.artifacts.describe import Description, describe_apart
 from vctl_agent.artifacts.fetch import Progress
 from vctl_agent.artifacts.leftovers import remove
 from vctl_agent.artifacts.reuse import Donor
@@ -25,7 +28,7 @@ from vctl_plans.errors import (
     PlanError,
     RootMismatch,
 )
-from vctl_plans.location import is_under, shown
+from vctl_plans.location import checked, is_under, shown
 from vctl_plans.names import check_root, root_hex
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Artifact
@@ -143,6 +146,26 @@ class ArtifactStore:
             self._verified.add(artifact.root)
         return final
 
+    async def describe(self, uri: str, kind: weights.Kind) -> Description:
+        """Hash what lies at a source, if it may be read; nothing is kept of it.
+
+        Raises:
+            NotAllowed: It may not be read.
+            ArtifactError: Nobody could say what is there.
+        """
+        self._check_source(uri)
+        try:
+            scratch = leftovers.scratch(self._directory)
+            try:
+                return await describe_apart(
+                    uri, kind=kind, scratch=scratch, credentials=self._credentials
+                )
+            finally:
+                await asyncio.to_thread(remove, scratch)
+        except OSError as cause:
+            rule = cause.strerror or cause
+            raise ArtifactError(f"{shown(uri)}: cannot be hashed here: {rule}") from cause
+
     def _bring(
         self, artifact: Artifact, final: Path, progress: Progress, *, kind: weights.Kind
     ) -> None:
@@ -198,6 +221,16 @@ class ArtifactStore:
         if isinstance(source, FileSource):
             self._check_mount(source.path)
         return source
+
+    def _check_source(self, uri: str) -> None:
+        try:
+            parts = checked(uri)
+        except PlanError as cause:
+            raise NotAllowed(cause.message) from cause
+        if parts.scheme == "file":
+            self._check_mount(Path(unquote(parts.path)))
+        elif self._allowed_sources:
+            self._check_allowed(uri)
 
     def _check_allowed(self, uri: str) -> None:
         if not any(is_under(uri, prefix) for prefix in self._allowed_sources):
