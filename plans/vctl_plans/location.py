@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from vctl_plans.errors import PlanError
+from vctl_plans.names import suggestion
 
 SCHEMES = ("file", "http", "https", "s3", "hf")
 
@@ -37,7 +38,9 @@ def checked(uri: str, *, field: str = "") -> SplitResult:
         raise PlanError("is not an address", path=field) from cause
     if parts.scheme not in SCHEMES:
         kinds = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        raise PlanError(f"{shown(uri)} is none of {kinds}", path=field)
+        hint = suggestion(f"{parts.scheme}://", [f"{scheme}://" for scheme in SCHEMES])
+        hint = hint if hint.startswith("did you mean") else ""
+        raise PlanError(f"{shown(uri)} is none of {kinds}", path=field, hint=hint)
     rule = _secret(parts, uri) or _unclean(parts) or _misplaced(parts, port)
     if rule:
         raise PlanError(f"{shown(uri)} {rule}", path=field)

@@ -5,6 +5,7 @@
     diff(expected, actual)               two manifests: tensors, blocks, byte ranges
     prove(manifest, name), verify_tensor one tensor alone, with its proof of inclusion
     adapter_facts(path)                  rank, alpha, targets, base; checked against the tensors
+    stated_facts(manifest, config)       the same, where the tensors are elsewhere
     encode, decode, load, save           a manifest as canonical JSON; reading it checks its digests
     manifest_path(source)                `v8/vctl.manifest.json`, or beside a single file
     blocks(manifest)                     the byte ranges that can be checked alone
@@ -40,6 +41,7 @@ from .proof import Inclusion, TensorProof, prove, verify_tensor
 from .safetensors import FORMAT_MAX_HEADER_BYTES, MAX_HEADER_BYTES
 from .scan import Note, Progress, scan
 from .selection import KIND_OF, MANIFEST_NAME, MANIFEST_SUFFIX, Kind, select_paths
+from .stated import stated_facts
 from .survey import adapter_facts
 from .verified import Verified
 from .verify import verify
@@ -75,6 +77,7 @@ __all__ = [
     "save",
     "scan",
     "select_paths",
+    "stated_facts",
     "verify",
     "verify_tensor",
 ]
