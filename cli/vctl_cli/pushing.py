@@ -2,7 +2,8 @@
 
 It goes to a folder of its own, named by its root, so two versions never share a place. Nothing that
 lies there is ever overwritten: a file that is there already is read and compared, which is also how
-a push that was cut off goes on. As the manifest is written last, where one lies all files do.
+a push that was cut off goes on. As the manifest is written last, where one lies all files do: then
+they are only looked for, for reading a base model back at each run would take long.
 """
 
 import io
@@ -74,7 +75,8 @@ def pushed(session: Session, local: Local, *, to: str) -> Artifact:
     with sources.connect(uri, credentials(session)) as target:
         is_there = _has_manifest(target, local.manifest)
         with hashing(session.screen, local.path.name, doing="pushing") as report:
-            push = _Push(target, local.path, local.manifest, _counted(report, size))
+            tell = _counted(report, size)
+            push = _Push(target, local.path, local.manifest, tell, is_vouched=is_there)
             written = push.run()
         if not is_there:
             target.write_manifest(local.manifest)
@@ -117,13 +119,17 @@ class _Push:
         path: Where it lies here.
         manifest: What it is.
         tell: Told how many bytes more were copied or compared.
+        is_vouched: Whether the manifest is there, so that all files were.
     """
 
-    def __init__(self, target: Source, path: Path, manifest: Manifest, tell: Tell) -> None:
+    def __init__(
+        self, target: Source, path: Path, manifest: Manifest, tell: Tell, *, is_vouched: bool
+    ) -> None:
         self._target = target
         self._path = path
         self._manifest = manifest
         self._tell = tell
+        self._is_vouched = is_vouched
         self._blocks: dict[str, list[Block]] = defaultdict(list)
         for block in weights.blocks(manifest):
             self._blocks[block.path].append(block)
@@ -185,7 +191,10 @@ class _Push:
         return True
 
     def _is_same(self, entry: Entry) -> bool:
-        if not entry.size:
+        if self._is_vouched and not self._target.has_listing:
+            self._target.has_ranges(entry)  # for one byte of it: raises where there is no file
+        if self._is_vouched or not entry.size:
+            self._tell(entry.size)
             return True
         reader = _Checked(self._blocks[entry.path], self._tell)
         with closing(self._target.read(entry, 0, entry.size)) as pieces:

@@ -95,6 +95,19 @@ def test_pushed_again_writes_nothing(
     assert made(vctl, 2).source == made(vctl, 3).source
 
 
+def test_pushed_again_reads_nothing_back(adapter: Path, server: tuple[str, Behaviour]):
+    """The manifest that is there vouches for the files; one that went is brought again."""
+    url, about = server
+    push(a_fleet(), adapter, url)
+    push(a_fleet(), adapter, url)
+    assert 0 == about.sent_bytes()
+
+    (about.folder / place(adapter) / FILES[1]).unlink()
+    said = push(a_fleet(), adapter, url)
+    assert "in 2 files, 1 of them were there" in said.err
+    assert weights.scan(adapter).root == weights.scan(about.folder / place(adapter)).root
+
+
 @pytest.mark.parametrize("kind", ["web", "folder"])
 def test_push_that_was_cut_off_goes_on(
     kind: str, adapter: Path, server: tuple[str, Behaviour], tmp_path: Path
