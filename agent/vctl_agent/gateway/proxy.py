@@ -181,6 +181,9 @@ class Proxy:
             return await self._serve_hop(request, passage, hop, body)
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
+        if at is not None and self._live.is_isolated:
+            message = "this gateway is cut off, and may not serve by what it knew before"
+            raise Refused(503, message, code="isolated")
         while at is not None:
             passage.service, passage.route = call.model, at.revision
             if self._barrier.admits(at) or self._live.overrides.get(call.model):
