@@ -29,7 +29,7 @@ class Base(Value, frozen=True, kw_only=True):
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a start looks at beyond its own service, since all services of a fleet share one base.
 
-    The last three are read only where a base may have to change.
+    The last four are read only where they matter: where a base may have to change, or in direct mode.
     """
 
     base: Base = Base()
@@ -37,6 +37,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[str, ...] = ()  # other services whose rollouts run
     serving: tuple[str, ...] = ()  # other services that serve
     fixed: tuple[str, ...] = ()  # nodes that are present and whose engine cannot change its base
+    named_once: tuple[str, ...] = ()  # those whose engine cannot give a name another adapter
 
 
 def base_root(release: "Release | None") -> str:

@@ -27,7 +27,7 @@ from vctl_plans.events import Observed
 from vctl_plans.gate import Tally
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import NAMED, Promotion, listed
-from vctl_plans.route import settled
+from vctl_plans.route import Mode, settled
 from vctl_plans.steps import moves, nth, present, take
 from vctl_plans.units import duration_text
 
@@ -68,7 +68,8 @@ def _prepared(state: State, event: Observed) -> Tally:
 
 
 def _word(state: State) -> str:
-    return "staged" if state.rollout.is_by_waves else "ready"
+    is_staged = state.rollout.is_by_waves or state.route.mode is Mode.DIRECT
+    return "staged" if is_staged else "ready"
 
 
 def _begin(state: State, why: str) -> Decision:
@@ -117,10 +118,11 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
     if not tally.is_complete and now_s < limit_s:
         return stay(state, until_s=limit_s)
     if not tally.is_complete and state.rollout.from_release:
+        said = said_of(state, event, state.rollout.to_release, tally.missing)
         return pause(
             state,
             f"after {duration_text(limit_s)} these nodes do not report the route:"
-            f" {named(tally.missing)}",
+            f" {named(tally.missing)}{said}",
             tally.missing,
             now_s=now_s,
         )

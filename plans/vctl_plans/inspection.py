@@ -44,7 +44,15 @@ class CollectRequest(NodeRequest, frozen=True, kw_only=True, tag="collect"):
     is_dry: bool = False  # only say what would go
 
 
-OperatorRequest = VerifyRequest | HashRequest | CollectRequest
+class NameRequest(NodeRequest, frozen=True, kw_only=True, tag="name"):
+    """Have the engine hold a release under its service's own name too, for clients without vctl."""
+
+    service: str
+    number: int
+    digest: str  # of the release
+
+
+OperatorRequest = VerifyRequest | HashRequest | CollectRequest | NameRequest
 """What a key under `Keys.requests` may hold."""
 
 
@@ -97,3 +105,11 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     freed_bytes: int = 0
     kept: int = 0  # artifacts that stay
     problem: str = ""
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's answer to a `NameRequest`."""
+
+    request: str
+    path: str = ""  # from which the engine lists the service's own name
+    problem: str = ""  # why it does not

@@ -8,7 +8,7 @@ import msgspec
 
 from vctl_plans.capability import EngineFacts
 from vctl_plans.codec import SCHEMA, Value
-from vctl_plans.inspection import Checks, Collected, Hashed
+from vctl_plans.inspection import Checks, Collected, Hashed, Named
 from vctl_plans.phase import NodePhase
 
 
@@ -40,6 +40,17 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     is_permanent: bool = False  # trying again cannot help
 
 
+class Unmanaged(msgspec.Struct, frozen=True):
+    """An adapter that the engine lists and that is no release's: somebody else loaded it."""
+
+    name: str
+    path: str  # the directory that it was loaded from, as the engine tells it
+
+
+MAX_UNMANAGED = 16
+"""Of them in a report: enough to find one to adopt, small enough to write."""
+
+
 class NodeReport(Value, frozen=True, kw_only=True):
     """Everything that a node observed; written when something of it changed."""
 
@@ -57,6 +68,8 @@ class NodeReport(Value, frozen=True, kw_only=True):
     checks: tuple[Checks, ...] = ()  # answers to requests that have not expired, and to the scrub
     hashed: tuple[Hashed, ...] = ()
     collected: tuple[Collected, ...] = ()
+    named: tuple[Named, ...] = ()
+    unmanaged: tuple[Unmanaged, ...] = ()  # by name, at most `MAX_UNMANAGED`
 
     def release(self, service: str, number: int) -> ReleaseReport | None:
         """Return what the node says of one release."""

@@ -24,6 +24,7 @@ class Action(StrEnum):
     LOAD = "load"
     PROBE = "probe"
     UNLOAD = "unload"
+    REPLACE = "replace"  # in direct mode: see `direct`
     SWAP_BASE = "swap_base"  # of the node, and of no release: `assess` never asks for it
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vctl_plans import basing
+from vctl_plans import basing, direct
 from vctl_plans.alert import Alert
 from vctl_plans.base import Base
 from vctl_plans.decision import State
@@ -115,6 +115,7 @@ def start(
     replaced = _superseded(service, running, request) if running else service.rollout
     refuse_nobody(roster)
     _refuse_unmeetable(service, plan, roster)
+    direct.refuse(service, plan, target)
     begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
     return msgspec.structs.replace(begun, groups=groups)
 

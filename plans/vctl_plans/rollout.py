@@ -8,7 +8,7 @@ from vctl_plans.codec import Value, digest
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Strategy
 from vctl_plans.release import Actor
-from vctl_plans.route import Route
+from vctl_plans.route import Mode, Route
 from vctl_plans.verdict import Verdict
 
 
@@ -152,6 +152,8 @@ class ServiceSpec(Value, frozen=True, kw_only=True):
 
     service: str
     tenant: str = "default"
+    mode: Mode = Mode.GATEWAY
+    retired: Route | None = None  # the last route, once the service was let go: see `ejecting`
     by: Actor = Actor()
 
 

@@ -24,6 +24,13 @@ class Consistency(StrEnum):
     STRICT = "strict"  # all gateways change together: behind a barrier
 
 
+class Mode(StrEnum):
+    """How clients reach a service; it never changes while the service is served."""
+
+    GATEWAY = "gateway"  # by a gateway, which asks the engine for the release that it chose
+    DIRECT = "direct"  # by the engine itself, under the service's own name: see `direct`
+
+
 class Stage(StrEnum):
     """How far a barrier is (DESIGN section 7)."""
 
@@ -61,6 +68,7 @@ class Route(Value, frozen=True, kw_only=True):
     overrides: tuple[Override, ...] = ()  # the first that matches decides
     consistency: Consistency = Consistency.SESSION
     hold: Hold | None = None
+    mode: Mode = Mode.GATEWAY  # the service's: gateways and agents need no other key to know it
 
     @property
     def serving(self) -> frozenset[int]:
