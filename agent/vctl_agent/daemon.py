@@ -28,9 +28,10 @@ from vctl_agent.engines.port import Engine
 from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
-from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.gatewaylink import GatewayLink, NoGateway
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
+from vctl_agent.naming import Namer
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
@@ -104,10 +105,9 @@ class Agent:
         )
         self._engine_watch = watch
         self._inspector = Inspector(artifacts, self._known_releases, self._wake)
+        self._namer = Namer(executor, self._known_releases, self._wake)
         self._statistics = self._made_statistics()
-        self._link = GatewayLink(
-            str(settings.socket), self._wake, on_statistics=self._statistics.take
-        )
+        self._link = self._made_link()
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
@@ -119,6 +119,8 @@ class Agent:
             executor=executor,
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
+            named=lambda: self._namer.named,
+            has_gateway=settings.gateway != "none",
         )
         self._office = self._made_office()
         self._presence = Presence(
@@ -127,6 +129,13 @@ class Agent:
             self._record(),
             ttl_s=settings.lease_ttl,
             crashpoints=self._crashpoints,
+        )
+
+    def _made_link(self) -> GatewayLink:
+        if self._settings.gateway == "none":
+            return NoGateway()
+        return GatewayLink(
+            str(self._settings.socket), self._wake, on_statistics=self._statistics.take
         )
 
     def _made_statistics(self) -> StatisticsWriter:
@@ -209,6 +218,7 @@ class Agent:
                 group.create_task(self._statistics.run())
                 group.create_task(self._follow_requests())
                 group.create_task(self._inspector.answer())
+                group.create_task(self._namer.answer())
                 if self._settings.scrub_interval:
                     group.create_task(self._inspector.scrub(self._settings.scrub_interval))
                 if self._settings.conduct:
@@ -254,6 +264,7 @@ class Agent:
                         if update.is_live:
                             requests = read_requests(update.entries, self._settings.node)
                             self._inspector.ask(requests)
+                            self._namer.ask(requests)
             except StoreError as cause:
                 _log.warning("requests cannot be followed", cause=cause.message)
             await asyncio.sleep(_RETRY_S)

@@ -16,6 +16,7 @@ from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Description, Engine
 from vctl_agent.engines.watch import EngineWatch
+from vctl_agent.placing import directory, source_directory
 from vctl_agent.probed import Probed
 from vctl_plans.errors import (
     ArtifactError,
@@ -71,7 +72,13 @@ class Executor:
         self._stopping.set()
 
     async def perform(
-        self, action: Action, release: Release, on_phase: OnPhase, *, keeps_adapter: bool = False
+        self,
+        action: Action,
+        release: Release,
+        on_phase: OnPhase,
+        *,
+        keeps_adapter: bool = False,
+        under: str = "",
     ) -> None:
         """Do *action* for *release*.
 
@@ -79,7 +86,9 @@ class Executor:
             action: What to do.
             release: For which release.
             on_phase: Told when the release enters a phase within the action.
-            keeps_adapter: Another release needs the same adapter: it is not unloaded.
+            keeps_adapter: Another release needs the same adapter, or vctl did not load it: it is
+                not unloaded.
+            under: The name of its adapter in the engine; empty: its identity's.
 
         Raises:
             VctlError: It did not work; `is_permanent` tells whether trying again is vain.
@@ -91,7 +100,9 @@ class Executor:
             elif action is Action.LOAD:
                 await self._load(release)
             elif action is Action.PROBE:
-                await self._probe(name)
+                await self._probe(under or name, key=name)
+            elif action is Action.REPLACE:
+                await self._replace(under, release)
             elif action is Action.UNLOAD:
                 if name and not keeps_adapter:
                     await self._unload(name)
@@ -147,8 +158,10 @@ class Executor:
         this one's hook; and an adapter that serves another is not touched: its probe still counts.
         """
         seen = self._watch.latest
-        path = str(self._artifacts.path(release.adapter.root)) if release.adapter else ""
-        if path and not (seen and seen.has(release.engine_name, path)):
+        adapter = release.adapter
+        path = directory(self._artifacts, adapter) if adapter else ""
+        if adapter and not (seen and seen.has(release.engine_name, path)):
+            _refuse_unverified(adapter)
             await self._load_adapter(release.engine_name, path)
         else:
             await self._application.give(release)
@@ -161,7 +174,52 @@ class Executor:
         if not seen or not seen.has(name, path):
             raise TemporaryEngineError(f"the engine took {name} and does not list it")
 
-    async def _probe(self, name: str) -> None:
+    async def name_publicly(self, release: Release) -> str:
+        """Have the engine hold *release* under its service's own name, and list it; or find it so.
+
+        Returns:
+            The directory that it is held from: the node's verified copy, or the release's source,
+            where somebody loaded it from there before vctl came.
+
+        Raises:
+            VctlError: It cannot, or the name is taken.
+        """
+        adapter, name = release.adapter, release.service
+        seen = await self._watch.refresh()
+        if seen is None:
+            raise TemporaryEngineError(self._watch.problem)
+        if adapter is None:
+            raise PermanentEngineError(f"release {release.number} of {name} has no adapter")
+        path = directory(self._artifacts, adapter)
+        held = next((each.path for each in seen.adapters if each.name == name), "")
+        if held and held not in {path, source_directory(adapter)}:
+            raise PermanentEngineError(
+                f"the engine holds {name} from {held}, which is not release {release.number}:"
+                " it must be unloaded by hand first"
+            )
+        if held:
+            return held
+        _refuse_unverified(adapter)
+        with self._condemning():
+            await self._stage(release, _ignored)
+            await self._load_adapter(name, path)
+        self._crashpoints.passed("named publicly")
+        return path
+
+    async def _replace(self, name: str, release: Release) -> None:
+        """Give a service's own name the release; it counts as unprobed from before until after."""
+        assert release.adapter is not None  # noqa: S101  a start refuses it in direct mode
+        path = str(self._artifacts.path(release.adapter.root))
+        async with self._changing:
+            self._probed.discard(release.engine_name)
+            await self._engine.replace(name, path)
+            seen = await self._watch.refresh()
+        if not seen or not seen.has(name, path):
+            raise TemporaryEngineError(
+                f"the engine took {name} from {path} and does not list it so"
+            )
+
+    async def _probe(self, name: str, *, key: str) -> None:
         before = self._watch.latest
         try:
             await self._engine.probe(name)
@@ -169,7 +227,7 @@ class Executor:
             await self._same_engine(before, name, refusal)
             raise
         after = await self._same_engine(before, name)
-        self._probed.add(after.incarnation, name)
+        self._probed.add(after.incarnation, key)
 
     async def swap_base(self, root: str) -> None:
         """Have the engine hold the base of *root*, and nothing of the one before.
@@ -224,6 +282,15 @@ def _unconfirmed(before: Description | None, after: Description, path: str) -> s
     if after.adapters:
         return f"{after.adapters[0].name} is still loaded"
     return f"{after.cached} entries are still cached" if after.cached else ""
+
+
+def _refuse_unverified(adapter: Artifact) -> None:
+    """Refuse to hand an engine bytes that nobody verified; it may be put back by hand any time."""
+    if adapter.adopted:
+        raise TemporaryEngineError(
+            f"the engine does not hold {adapter.adopted} from {adapter.source} any more, and vctl"
+            " cannot load what it never verified: load it by hand, or roll out a verified release"
+        )
 
 
 def _ignored(_phase: NodePhase) -> None:

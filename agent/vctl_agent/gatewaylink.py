@@ -106,3 +106,19 @@ class GatewayLink:
             if self._told:
                 writer.write(to_line(self._told))
                 await writer.drain()
+
+
+class NoGateway(GatewayLink):
+    """Stands for the link on a node without a gateway: nobody is told, and nobody contradicts."""
+
+    def __init__(self) -> None:
+        super().__init__("", lambda: None)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the gateway acts on our last word: there is none to wait for."""
+        return True
+
+    async def run(self) -> None:
+        """Do nothing until cancelled."""
+        await asyncio.Event().wait()

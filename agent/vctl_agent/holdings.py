@@ -13,6 +13,7 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.engines.port import Description
 from vctl_agent.local import GatewayState
+from vctl_agent.placing import directory
 from vctl_agent.probed import Probed
 from vctl_plans.node_machine import Action
 from vctl_plans.release import Release
@@ -71,7 +72,9 @@ class Holdings:
             is_whole=is_whole,
             is_probed=is_whole and engine is not None and self._is_probed(release, engine),
             is_handed_over=release.number in self._application.held(service.name),
-            is_loaded=has_adapter and release.adapter is not None,
+            is_loaded=has_adapter
+            and release.adapter is not None
+            and not release.adapter.adopted,  # what vctl did not load, it does not unload
         )
 
     def is_staged(self, release: Release) -> bool:
@@ -90,7 +93,7 @@ class Holdings:
     def _has_adapter(self, release: Release, engine: Description) -> bool:
         if not release.adapter:
             return True
-        return engine.has(release.engine_name, str(self._artifacts.path(release.adapter.root)))
+        return engine.has(release.engine_name, directory(self._artifacts, release.adapter))
 
     def _is_probed(self, release: Release, engine: Description) -> bool:
         return not release.adapter or self._probed.has(engine.incarnation, release.engine_name)

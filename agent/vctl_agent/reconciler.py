@@ -17,18 +17,21 @@ import structlog
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.basechange import BaseChange
+from vctl_agent.directmode import DirectMode, confirmed
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.holdings import Held, Holdings, changed, in_flight, is_offered, own
 from vctl_agent.local import AgentState, GatewayState, ReadyRelease
+from vctl_agent.placing import unmanaged
 from vctl_agent.probed import Probed
-from vctl_agent.tries import Key, Occasion, Tries
+from vctl_agent.tries import Key, Tries
 from vctl_agent.watched import report_interval_s, watched
+from vctl_agent.work import Work, attempt, occasion
 from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
-from vctl_plans.inspection import Checks
+from vctl_plans.inspection import Checks, Named
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
 from vctl_plans.phase import NodePhase
@@ -57,6 +60,8 @@ class Reconciler:
         executor: Does things.
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
+        named: What was answered to those who asked for a service's own name.
+        has_gateway: Whether this node has a gateway.
         clock: Monotonic seconds.
     """
 
@@ -73,6 +78,8 @@ class Reconciler:
         executor: Executor,
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
+        named: Callable[[], tuple[Named, ...]] = tuple,
+        has_gateway: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
@@ -84,12 +91,17 @@ class Reconciler:
         self._executor = executor
         self._on_report = on_report
         self._checks = checks
+        self._named = named
+        self._has_gateway = has_gateway
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
         self._doing: dict[str, NodePhase] = {}  # by what is changed, see `changed`
         self._tasks: set[asyncio.Task[None]] = set()
         self._tries = Tries(clock)
+        self._direct = DirectMode(
+            artifacts, probed, self._tries, doing=self._doing, start=self._start
+        )
         self._drain_began: dict[Key, float] = {}
         self._report: NodeReport | None = None
         self._free_memory: float | None = None  # as last reported
@@ -134,6 +146,9 @@ class Reconciler:
         self._base.look(self._fleet, engine)
         verdicts: list[tuple[Service, Release, Verdict]] = []
         for service in self._fleet.services.values():
+            if service.is_direct:
+                verdicts += self._direct.judge(service, self._engine)
+                continue
             for release in self._holdings.of_interest(service, engine):
                 verdict = self._judge(service, release, engine, link)
                 verdicts.append((service, release, verdict))
@@ -164,6 +179,7 @@ class Reconciler:
         is_wanted = release.number in wanted(service.route, rollout)
         is_resident = held.is_whole if is_wanted else held.is_here
         is_listed = rollout is not None and release.number in rollout.unload
+        is_listed = is_listed or bool(service.ejected)
         may_unload = is_listed and not is_wanted and held.may_be_here
         key = (service.name, release.number)
         return Facts(
@@ -180,7 +196,7 @@ class Reconciler:
             suspect=engine.problem if engine else "",
             failure=self._base.failure(release)
             or self._tries.failure(
-                key, _occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
+                key, occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
             ),
         )
 
@@ -196,6 +212,8 @@ class Reconciler:
         """Return where the release is, and start the next thing unless something is being done."""
         held = self._holdings.of(service, release, engine)
         facts = self._facts(service, release, held, engine, link.heard)
+        if facts.is_wanted and not self._has_gateway:
+            return _NO_GATEWAY
         doing = self._doing.get(own(release)) or self._doing.get(release.engine_name)
         if doing:
             return Verdict(doing)
@@ -206,13 +224,20 @@ class Reconciler:
             return verdict
         if verdict.action is not Action.STAGE and not engine:
             return Verdict(NodePhase.FAILED, reason=self._engine.problem)
-        self._start(verdict, release, held, _occasion(service, engine))
+        is_foreign = release.adapter is not None and bool(release.adapter.adopted)
+        work = Work(
+            verdict.action,
+            release,
+            changed(verdict.action, release, held),
+            occasion(service, engine),
+            keeps_adapter=held.is_shared or is_foreign,
+        )
+        self._start(work, verdict.phase)
         return verdict
 
-    def _start(self, verdict: Verdict, release: Release, held: Held, on: Occasion) -> None:
-        names = changed(verdict.action, release, held)
-        self._doing.update(dict.fromkeys(names, verdict.phase))
-        self._run(self._do(verdict.action, release, held, names, on=on))
+    def _start(self, work: Work, phase: NodePhase) -> None:
+        self._doing.update(dict.fromkeys(work.names, phase))
+        self._run(self._do(work))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -223,17 +248,21 @@ class Reconciler:
         await self._base.change()
         self.wake()
 
-    async def _do(
-        self, action: Action, release: Release, held: Held, names: list[str], *, on: Occasion
-    ) -> None:
-        key = (release.service, release.number)
+    async def _do(self, work: Work) -> None:
+        key, action, on = work.key, work.action, work.occasion
 
         def on_phase(phase: NodePhase) -> None:
-            self._doing.update(dict.fromkeys(names, phase))
+            self._doing.update(dict.fromkeys(work.names, phase))
             self.wake()
 
         try:
-            await self._executor.perform(action, release, on_phase, keeps_adapter=held.is_shared)
+            await self._executor.perform(
+                action,
+                work.release,
+                on_phase,
+                keeps_adapter=work.keeps_adapter,
+                under=work.under,
+            )
             self._tries.forget(key)
         except VctlError as error:
             self._tries.note(key, action, error, on=on)
@@ -241,7 +270,7 @@ class Reconciler:
             _log.exception("action failed by a bug", action=action.value)
             self._tries.note(key, action, VctlError(f"{type(bug).__name__}: {bug}"), on=on)
         finally:
-            for name in names:
+            for name in work.names:
                 self._doing.pop(name, None)
             self.wake()
 
@@ -255,7 +284,7 @@ class Reconciler:
                 model=release.engine_name or (engine.facts.base if engine else ""),
             )
             for service, release, verdict in verdicts
-            if verdict.phase is NodePhase.READY
+            if verdict.phase is NodePhase.READY and not service.is_direct
         )
         return AgentState(
             boot_id=self._boot_id,
@@ -282,23 +311,38 @@ class Reconciler:
                     number=release.number,
                     digest=release.digest,
                     phase=verdict.phase,
-                    attempt=_attempt(service),
+                    attempt=attempt(service),
                     reason=verdict.reason,
                     is_permanent=verdict.is_permanent,
                 )
                 for service, release, verdict in verdicts
                 if verdict.phase is not NodePhase.UNLOADED
             ),
-            routes=link.heard.routes if link.heard else {},
+            routes=self._routes(verdicts, link),
             gateway_ok=link.is_current,
             free_memory=self._free(engine),
             adapters=len(engine.adapters) if engine else None,
             problem=engine.problem if engine else "",
             checks=self._checks(),
+            named=self._named(),
+            unmanaged=unmanaged(engine, self._fleet.services.values() if self._fleet else ()),
         )
         if report != self._report:
             self._report = report
             self._on_report(report)
+
+    def _routes(
+        self, verdicts: list[tuple[Service, Release, Verdict]], link: GatewayLink
+    ) -> dict[str, int]:
+        """Return the routes that are acted on: by the gateway, and where there is none, here."""
+        services = self._fleet.services if self._fleet else {}
+        heard = link.heard.routes if link.heard else {}
+        by_gateway = {
+            name: revision
+            for name, revision in heard.items()
+            if name not in services or not services[name].is_direct
+        }
+        return by_gateway | confirmed(verdicts)
 
     def _free(self, engine: Description | None) -> float | None:
         """Return the free share of memory; a small change is no news, and would be a write."""
@@ -308,12 +352,11 @@ class Reconciler:
         return self._free_memory
 
 
-def _attempt(service: Service) -> str:
-    return service.rollout.attempt if service.rollout else ""
-
-
-def _occasion(service: Service, engine: Description | None) -> Occasion:
-    return Occasion(_attempt(service), engine.incarnation if engine else "")
+_NO_GATEWAY = Verdict(
+    NodePhase.FAILED,
+    reason="this node has no gateway (--gateway none): only services in direct mode are served",
+    is_permanent=True,
+)
 
 
 def _has_ended(service: Service) -> bool:

@@ -22,6 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     state: Path
     socket: Path
+    gateway: str  # "local", or "none": then the node serves only services in direct mode
     engine: str
     engine_url: str
     gateway_url: str
@@ -121,6 +122,8 @@ _OPTIONS = (
     Option("state", "VCTL_STATE", "/var/lib/vctl/agent", Path, "folder of artifacts and records"),
     Option("socket", "VCTL_SOCKET", "/run/vctl/gateway.sock", read.socket_path,
            "the gateway's Unix socket"),
+    Option("gateway", "VCTL_GATEWAY", "local", read.one_of("local", "none"),
+           "whether this node has a gateway; none: only services in direct mode are served"),
     Option("engine", "VCTL_ENGINE", "torch", read.one_of("torch"), "the engine's kind"),
     Option("engine-url", "VCTL_ENGINE_URL", None, read.url, "the engine's address"),
     Option("gateway-url", "VCTL_GATEWAY_URL", "", read.url,

@@ -29,7 +29,7 @@ class Base(Value, frozen=True, kw_only=True):
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a start looks at beyond its own service, since all services of a fleet share one base.
 
-    The last four are read only where they matter: where a base may have to change, or in direct mode.
+    The last four are read only where they matter: if a base may have to change, or in direct mode.
     """
 
     base: Base = Base()

@@ -60,8 +60,8 @@ def refuse(service: Service, plan: Plan, target: Release) -> None:
         (bool(others), f"release.{others[0] if others else ''}",
          f"{why}: only an adapter can be switched for them"),
         (not has_adapter, "release", f"{why}, by the name of an adapter: it has none"),
-        (bool(target.unverified), "release", f"{why}, and release {target.number} was adopted"
-         " unverified: it could not be put back"),
+        (bool(target.unverified), "release",
+         f"{why}, and what was adopted unverified could not be put back"),
     )  # fmt: skip
     for is_so, path, said in refusals:
         if is_so:
@@ -92,23 +92,26 @@ def assess(facts: Facts) -> Verdict:
     """Return where the release is and the next thing to do for it."""
     if facts.suspect and (facts.is_held or facts.is_active):
         return Verdict(NodePhase.QUARANTINED, reason=facts.suspect)
-    if not facts.is_wanted:
-        return _left(facts)
+    return _turn(facts) if facts.is_wanted else _left(facts)
+
+
+def _turn(facts: Facts) -> Verdict:
     failure = facts.failure
     if failure and (failure.is_permanent or failure.retry_in_s > 0):
         wake_s = None if failure.is_permanent else failure.retry_in_s
         return Verdict(failure.phase, Action.NONE, failure.reason, failure.is_permanent, wake_s)
     if facts.is_active and facts.is_held:
-        return (
-            Verdict(NodePhase.READY)
-            if facts.is_probed
-            else Verdict(NodePhase.PROBING, Action.PROBE)
-        )
+        return _held(facts)
     if not facts.is_staged:
         return Verdict(NodePhase.FETCHING, Action.STAGE)
     if facts.is_active:
         return Verdict(NodePhase.LOADING, Action.REPLACE)
     return Verdict(NodePhase.READY, reason=STAGED)
+
+
+def _held(facts: Facts) -> Verdict:
+    is_done = facts.is_probed
+    return Verdict(NodePhase.READY) if is_done else Verdict(NodePhase.PROBING, Action.PROBE)
 
 
 def _left(facts: Facts) -> Verdict:

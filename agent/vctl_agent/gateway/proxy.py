@@ -141,7 +141,9 @@ class Proxy:
         if path == "/v1/models":
             _check_method(request, "GET")
             routes = self._live.acted.known.routes
-            listed = answers.models(name for name, at in routes.items() if at.route.serving)
+            listed = answers.models(
+                name for name, at in routes.items() if at.route.serving and not at.is_direct
+            )
             return self._stamped(listed, passage)
         if path == "/health":
             return self._stamped(Answer(), passage)
@@ -154,6 +156,9 @@ class Proxy:
             return await self._serve_hop(request, passage, hop, body)
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
+        if at is not None and at.is_direct:
+            message = f"{call.model} is not served here: its clients call the engines themselves"
+            raise Refused(404, message, code="model_not_found", param="model")
         while at is not None:
             passage.service, passage.route = call.model, at.revision
             if self._barrier.admits(at):
