@@ -76,6 +76,10 @@ NoWatch = Annotated[
 NewService = Annotated[
     bool, typer.Option("--new-service", help="The service does not exist yet: make it.")
 ]
+DirectService = Annotated[
+    bool,
+    typer.Option("--direct", help="Of a new service: its clients call the engines themselves."),
+]
 KindOption = Annotated[
     str,
     typer.Option(

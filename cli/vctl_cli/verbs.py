@@ -45,6 +45,19 @@ ROOT = Verbs(
                 ),
             },
         ),
+        "service": Verbs(
+            "Take services up, list them, and let them go.",
+            {
+                "list": Verb("service_list:list_services", "List the services of a fleet."),
+                "import": Verb(
+                    "service_import:import_service",
+                    "Adopt an adapter that engines serve already, as a service's first release.",
+                ),
+                "eject": Verb(
+                    "service_eject:eject", "Hand a service back to its engines, and let it go."
+                ),
+            },
+        ),
         "release": Verbs(
             "Make and look at releases.",
             {

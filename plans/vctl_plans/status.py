@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from vctl_plans.base import base_root, is_of_base, target
+from vctl_plans.ejecting import way_back
 from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.rollout import wanted
+from vctl_plans.route import Mode
 from vctl_plans.snapshot import Fleet, Service
 
 
@@ -37,6 +39,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     revoked: tuple[int, ...]
     sentence: str  # the last decision
     based: int | None = None  # nodes that hold the base which a rollout brings; None: none does
+    mode: Mode = Mode.GATEWAY
+    notes: tuple[str, ...] = ()  # what must be known of it beside its figures
 
 
 class ReleaseStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +137,21 @@ def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
         revoked=route.revoked,
         sentence=rollout.sentence if rollout else "",
         based=_based(service, present),
+        mode=route.mode,
+        notes=notes(service),
     )
+
+
+def notes(service: Service) -> tuple[str, ...]:
+    """Return what must be known of a service beside its figures."""
+    stable, ejected = service.stable, service.ejected
+    back = way_back(service.name, ejected)
+    said = (
+        (service.is_direct, "direct mode: clients call the engines themselves"),
+        (stable is not None and bool(stable.unverified), stable.unverified if stable else ""),
+        (ejected > 0, f"let go: engines were left with release {ejected}; to come back: {back}"),
+    )
+    return tuple(sentence for is_so, sentence in said if is_so)
 
 
 def _based(service: Service, present: Mapping[str, NodeReport]) -> int | None:

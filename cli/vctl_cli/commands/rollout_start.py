@@ -23,7 +23,7 @@ from vctl_cli.componentflags import (
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
-from vctl_cli.options import NewService, NoWatch, Reason, Root, Service
+from vctl_cli.options import DirectService, NewService, NoWatch, Reason, Root, Service
 from vctl_cli.planfile import read_file, read_text, to_yaml
 from vctl_cli.reading import Reading, read_known_service, read_service
 from vctl_cli.session import Session, session_of
@@ -44,6 +44,7 @@ from vctl_plans.parsing import parse, require_built
 from vctl_plans.phase import Component
 from vctl_plans.plan import Plan
 from vctl_plans.release import Artifact
+from vctl_plans.route import Mode
 from vctl_plans.store.port import Store
 
 STDIN = "-"
@@ -64,6 +65,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     supersede: bool = False
     new_service: bool = False
+    mode: Mode = Mode.GATEWAY  # of a new service
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +138,7 @@ def start(
     reason: Reason = "",
     supersede: Supersede = False,
     new_service: NewService = False,
+    direct: DirectService = False,
     no_watch: NoWatch = False,
     print_plan: Annotated[
         bool, typer.Option("--print-plan", help="Print the plan file that this means, and stop.")
@@ -158,6 +161,7 @@ def start(
             weights=(weights, weights_root),
         ),
         group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
+        mode=_mode(is_direct=direct, is_new=new_service),
     )  # fmt: skip
     content = plan_content(flags, session)
     if print_plan:
@@ -170,6 +174,13 @@ def start(
         return await finish(session, store, decision, is_watched=not no_watch)
 
     return session.run(act)
+
+
+def _mode(*, is_direct: bool, is_new: bool) -> Mode:
+    if is_direct and not is_new:
+        hint = "it goes with --new-service"
+        raise PlanError("is set when a service is made", path="--direct", hint=hint)
+    return Mode.DIRECT if is_direct else Mode.GATEWAY
 
 
 def checked(content: dict[str, Any]) -> AnyDocument:
@@ -277,7 +288,9 @@ async def begin(
     brings_base = Component.WEIGHTS in sources(document)
 
     async def read() -> Reading:
-        return await read_service(store, keys, document.service, brings_base=brings_base)
+        return await read_service(
+            store, keys, document.service, brings_base=brings_base, mode=flags.mode
+        )
 
     return await carry_out(store, keys, read, decide)
 
