@@ -215,9 +215,7 @@ class Executor:
             await self._engine.replace(name, path)
             seen = await self._watch.refresh()
         if not seen or not seen.has(name, path):
-            raise TemporaryEngineError(
-                f"the engine took {name} from {path} and does not list it so"
-            )
+            raise TemporaryEngineError(f"the engine replaced {name} and does not list it so")
 
     async def _probe(self, name: str, *, key: str) -> None:
         before = self._watch.latest

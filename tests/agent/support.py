@@ -171,6 +171,7 @@ class Node:
         *,
         hook: Hook | None = None,
         crashpoints: Crashpoints | None = None,
+        has_gateway: bool = True,
     ) -> None:
         self.folder = folder
         self._crashpoints = crashpoints = crashpoints or Crashpoints()
@@ -192,7 +193,7 @@ class Node:
             hook=hook,
         )
         self.application.open()
-        executor = Executor(
+        self.executor = Executor(
             engine=self.engine,
             watch=self.watch,
             artifacts=self.artifacts,
@@ -208,7 +209,8 @@ class Node:
             artifacts=self.artifacts,
             probed=probed,
             application=self.application,
-            executor=executor,
+            executor=self.executor,
+            has_gateway=has_gateway,
             on_report=self.reports.append,
             clock=lambda: self.now,
         )
