@@ -350,7 +350,7 @@ def _refuse_past_groups(service: Service) -> None:
 
 def refuse_revoked(service: Service, target: Release) -> None:
     """Refuse to serve what was revoked."""
-    if service.route and target.number in service.route.revoked:
+    if target.number in service.current_route.revoked:
         raise TransitionError(
             f"release {target.number} of {service.name} is revoked",
             hint="make a new release of it: vctl release create",
