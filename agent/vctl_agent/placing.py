@@ -12,7 +12,7 @@ from vctl_plans.release import Artifact
 from vctl_plans.snapshot import Service
 
 _LONGEST_PATH_CHARS = 512
-"""Of a path in a report: a longer one is cut, and nothing is adopted from it."""
+"""Of a path in a report: an adapter from a longer one is not told, and cannot be adopted."""
 
 
 def directory(artifacts: ArtifactStore, adapter: Artifact) -> str:
@@ -36,9 +36,11 @@ def unmanaged(engine: Description | None, services: Iterable[Service]) -> tuple[
         known |= {release.engine_name for release in service.releases.values()}
         known |= {service.name} if service.is_direct and not service.ejected else set()
     found = (
-        Unmanaged(resident.name, resident.path[:_LONGEST_PATH_CHARS])
+        Unmanaged(resident.name, resident.path)
         for resident in (engine.adapters if engine else ())
-        if resident.name not in known and not _is_identity(resident.name, resident.path)
+        if resident.name not in known
+        and len(resident.path) <= _LONGEST_PATH_CHARS
+        and not _is_identity(resident.name, resident.path)
     )
     return tuple(sorted(found, key=lambda each: each.name)[:MAX_UNMANAGED])
 
