@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.gateway.support import Bench, a_release, a_route, nobody_url, ready, serving
+from vctl_plans.route import Mode
 from vctl_plans.routing import cache_salt
 from vctl_plans.share import share
 
@@ -277,3 +278,15 @@ async def test_requests_are_counted_by_release_and_status(gateway: Bench):
         "vctl_gateway_last_contact_seconds 0.0",
     ):
         assert line in text
+
+
+async def test_service_in_direct_mode_is_nobodys_here(gateway: Bench):
+    """Its clients call the engine itself: as if it were not there, with the reason."""
+    await gateway.route(a_route(1, mode=Mode.DIRECT))
+    async with gateway.ask() as answer:
+        error = await error_of(answer)
+    assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert error["message"] == "support is not served here: its clients call the engines themselves"
+    async with gateway.client.get(f"{gateway.url}/v1/models") as answer:
+        assert (await answer.json())["data"] == []
+    assert gateway.engine.asked == []
