@@ -46,10 +46,8 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="tell the gateway before the probe",
         file=f"{_AGENT}/reconciler.py",
-        old="            if verdict.phase is NodePhase.READY\n"
-        "        )\n        return AgentState(",
-        new="            if verdict.phase in {NodePhase.READY, NodePhase.PROBING}\n"
-        "        )\n        return AgentState(",
+        old="            if verdict.phase is NodePhase.READY and not service.is_direct\n",
+        new="            if verdict.phase in {NodePhase.READY, NodePhase.PROBING}\n",
         tests=("tests/agent/test_reconciler.py",),
     ),
     Mutant(
