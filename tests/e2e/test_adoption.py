@@ -1,12 +1,12 @@
 """Into vctl and out of it again, with clients that never stop asking."""
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.engines import DirectLoad, ask_engine, listed, post
 from tests.e2e.support import SERVICE, Fleet, Load, a_fleet, ask
 from vctl_plans.phase import RolloutPhase
 
@@ -18,7 +18,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Two nodes whose engines serve an adapter that somebody loaded by hand."""
     with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=2) as made:
         for url in made.dev.engine_urls.values():
-            _post(f"{url}/v1/load_lora_adapter", lora_name=SERVICE, lora_path=str(_by_hand(made)))
+            post(f"{url}/v1/load_lora_adapter", lora_name=SERVICE, lora_path=str(_by_hand(made)))
         made.until(lambda: all(r.unmanaged for r in made.dev.read().present().values()))
         yield made
 
@@ -27,52 +27,11 @@ def _by_hand(fleet: Fleet) -> Path:
     return fleet.adapter("v1")
 
 
-def _post(url: str, **body: object) -> dict[str, object]:
-    request = urllib.request.Request(
-        url, data=json.dumps(body).encode(), headers={"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as response:
-        raw = response.read()
-        found: dict[str, object] = json.loads(raw) if raw.startswith(b"{") else {}
-        return found
-
-
-def _ask_engine(url: str) -> tuple[int, str]:
-    """Ask an engine itself, by the public name; 0 stands for no release."""
-    answer = _post(
-        f"{url}/v1/completions", model=SERVICE, prompt="Hello", max_tokens=4, temperature=0
-    )
-    choices = answer["choices"]
-    assert isinstance(choices, list)
-    return 0, str(choices[0]["text"])
-
-
-class DirectLoad(Load):
-    """Clients that call engines themselves, by the public name."""
-
-    def _keep_asking(self, url: str) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.answers.append(_ask_engine(url))
-            except (OSError, AssertionError) as error:
-                self.failures.append(f"{url}: {error}")
-
-
-def _listed(fleet: Fleet) -> list[dict[str, str]]:
-    """Return what each engine lists: name -> path."""
-    found = []
-    for url in fleet.dev.engine_urls.values():
-        with urllib.request.urlopen(f"{url}/engine", timeout=30) as response:
-            adapters = json.load(response)["adapters"]
-        found.append({each["name"]: each["path"] for each in adapters})
-    return found
-
-
 def test_adapter_that_engines_serve_is_adopted_rolled_on_and_handed_back(fleet: Fleet) -> None:
     """Who calls an engine, and who calls a gateway once it serves, loses no request throughout."""
     engines = list(fleet.dev.engine_urls.values())
     gateways = list(fleet.dev.gateway_urls.values())
-    by_hand = _ask_engine(engines[0])[1]
+    by_hand = ask_engine(engines[0])[1]
     with DirectLoad(engines).running(each=1) as direct:
         direct.wait_for(5)
 
@@ -108,7 +67,7 @@ def test_adapter_that_engines_serve_is_adopted_rolled_on_and_handed_back(fleet: 
     assert {(0, by_hand)} == set(direct.answers)  # nobody touched what was loaded by hand
     assert {1, 2} == {release for release, _ in through.answers}
     assert f"vctl rollout start --service {SERVICE} --release 1" in ejected.out
-    fleet.until(lambda: all({SERVICE} == set(names) for names in _listed(fleet)))
+    fleet.until(lambda: all({SERVICE} == set(names) for names in listed(fleet)))
 
 
 def test_service_that_was_let_go_can_come_back(fleet: Fleet) -> None:
@@ -138,12 +97,12 @@ def test_name_that_holds_something_else_is_not_taken(fleet: Fleet) -> None:
     assert number == fleet.stable()
 
     for url in fleet.dev.engine_urls.values():
-        _post(f"{url}/v1/unload_lora_adapter", lora_name=SERVICE)
+        post(f"{url}/v1/unload_lora_adapter", lora_name=SERVICE)
     right = ask(fleet.dev.gateway_urls["n1"])[1]
     assert fleet.vctl("--yes", "service", "eject", SERVICE).code == 0
-    assert {(0, right)} == {_ask_engine(url) for url in fleet.dev.engine_urls.values()}
+    assert {(0, right)} == {ask_engine(url) for url in fleet.dev.engine_urls.values()}
     root = fleet.service().releases[number].components["adapter"].root  # type: ignore[index]
-    assert all(names[SERVICE].endswith(root.removeprefix("b3:")) for names in _listed(fleet))
+    assert all(names[SERVICE].endswith(root.removeprefix("b3:")) for names in listed(fleet))
 
 
 def test_what_nobody_can_read_is_adopted_unverified_and_said_so(fleet: Fleet) -> None:
@@ -153,7 +112,7 @@ def test_what_nobody_can_read_is_adopted_unverified_and_said_so(fleet: Fleet) ->
     for file in fleet.adapter("v2").iterdir():
         (hidden / file.name).write_bytes(file.read_bytes())
     for url in fleet.dev.engine_urls.values():
-        _post(f"{url}/v1/load_lora_adapter", lora_name="faq-tuned", lora_path=str(hidden))
+        post(f"{url}/v1/load_lora_adapter", lora_name="faq-tuned", lora_path=str(hidden))
     for file in hidden.iterdir():
         file.unlink()
     hidden.rmdir()
@@ -169,8 +128,8 @@ def test_what_nobody_can_read_is_adopted_unverified_and_said_so(fleet: Fleet) ->
     assert said.code == 0, said
     assert "adopted UNVERIFIED" in said.err
     assert "adopted unverified" in fleet.vctl("status").out
-    listed = json.loads(fleet.vctl("-o", "json", "service", "list").out)
-    (line,) = (each for each in listed["services"] if each["service"] == "faq")
+    services = json.loads(fleet.vctl("-o", "json", "service", "list").out)
+    (line,) = (each for each in services["services"] if each["service"] == "faq")
     assert ("gateway", 1) == (line["mode"], line["release"])
     assert "nobody read it" in line["unverified"]
     started = fleet.vctl(
@@ -179,4 +138,4 @@ def test_what_nobody_can_read_is_adopted_unverified_and_said_so(fleet: Fleet) ->
     assert started.code == 0, started
     assert fleet.vctl("rollback", "--now", "--service", "faq").code == 0
     assert RolloutPhase.ROLLED_BACK is fleet.dev.read().services["faq"].rollout.phase  # type: ignore[union-attr]
-    assert all("faq-tuned" in names for names in _listed(fleet))
+    assert all("faq-tuned" in names for names in listed(fleet))
