@@ -93,6 +93,7 @@ class DirectMode:
             is_probed=is_held
             and engine is not None
             and self._probed.has(engine.incarnation, release.engine_name),
+            is_coming=_is_coming(service, release),
             failure=self._failure(service, release, engine),
             suspect=engine.problem if engine else "",
         )
@@ -115,6 +116,11 @@ class DirectMode:
         if engine is None or release.adapter is None:
             return False
         return engine.has(release.service, str(self._artifacts.path(release.adapter.root)))
+
+
+def _is_coming(service: Service, release: Release) -> bool:
+    rollout = service.rollout if service.is_running else None
+    return rollout is not None and release.number == (rollout.back_to or rollout.to_release)
 
 
 def confirmed(verdicts: Judged) -> dict[str, int]:

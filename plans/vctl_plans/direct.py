@@ -24,7 +24,7 @@ from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
 
 STAGED = "staged: it takes the name at the switch"
-"""The reason that a node gives with a release that is ready and that its engine does not hold."""
+"""What a node says with a release that a rollout brings, is ready, and is not held yet."""
 
 _STRATEGIES = {"full-switch", "rollback"}
 
@@ -84,6 +84,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_staged: bool
     is_held: bool  # the engine lists the service's name from the release's directory
     is_probed: bool  # and it was probed since
+    is_coming: bool = False  # a rollout that runs is to bring it, or to bring it back
     failure: Failure | None = None
     suspect: str = ""  # see `node_machine.Facts`
 
@@ -106,7 +107,7 @@ def _turn(facts: Facts) -> Verdict:
         return Verdict(NodePhase.FETCHING, Action.STAGE)
     if facts.is_active:
         return Verdict(NodePhase.LOADING, Action.REPLACE)
-    return Verdict(NodePhase.READY, reason=STAGED)
+    return Verdict(NodePhase.READY, reason=STAGED if facts.is_coming else "")
 
 
 def _held(facts: Facts) -> Verdict:

@@ -81,7 +81,8 @@ def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
     """
     held = {(r.number, r.digest): r for r in before.releases}
     releases = []
-    for number in sorted(service.current_route.serving & service.releases.keys()):
+    serving = frozenset() if service.is_direct else service.current_route.serving
+    for number in sorted(serving & service.releases.keys()):
         release = service.releases[number]
         ready = nodes.ready.get((service.name, number, release.digest), {})
         ready = {n: url for n, url in ready.items() if is_of_base(service, number, n)}

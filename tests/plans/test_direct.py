@@ -147,14 +147,18 @@ BASE = direct.Facts(is_wanted=True, is_active=True, is_staged=True, is_held=True
         ({"is_held": False}, Verdict(NodePhase.LOADING, Action.REPLACE)),
         ({"is_held": False, "is_staged": False}, Verdict(NodePhase.FETCHING, Action.STAGE)),
         ({"is_staged": False}, Verdict(NodePhase.READY)),
-        ({"is_active": False}, Verdict(NodePhase.READY, reason=direct.STAGED)),
+        ({"is_active": False}, Verdict(NodePhase.READY)),
+        (
+            {"is_active": False, "is_coming": True},
+            Verdict(NodePhase.READY, reason=direct.STAGED),
+        ),
         ({"is_active": False, "is_staged": False}, Verdict(NodePhase.FETCHING, Action.STAGE)),
         ({"failure": FAILED}, Verdict(NodePhase.QUARANTINED, Action.NONE, "probe", True)),
         ({"failure": BUSY}, Verdict(NodePhase.FAILED, Action.NONE, "busy", False, 3.0)),
         ({"suspect": "half"}, Verdict(NodePhase.QUARANTINED, reason="half")),
         (
             {"suspect": "half", "is_active": False, "is_held": False},
-            Verdict(NodePhase.READY, reason=direct.STAGED),
+            Verdict(NodePhase.READY),
         ),
         (
             {"is_wanted": False, "is_active": False},
