@@ -63,11 +63,11 @@ class DirectMode:
         if doing:
             return Verdict(doing)
         verdict = direct.assess(self.facts(service, release, engine))
+        is_of_engine = verdict.action not in {Action.NONE, Action.STAGE}
+        if not engine and (is_of_engine or verdict.phase is NodePhase.READY):
+            return Verdict(NodePhase.FAILED, reason=watch.problem)
         if verdict.action is Action.NONE:
             return verdict
-        is_of_engine = verdict.action is not Action.STAGE
-        if is_of_engine and not engine:
-            return Verdict(NodePhase.FAILED, reason=watch.problem)
         if is_of_engine and name in self._doing:
             return Verdict(verdict.phase)  # once the other one is done
         names = [own(release), name] if is_of_engine else [own(release)]

@@ -8,7 +8,8 @@ probes; only then does the node report the route. A node whose probe fails goes 
 what served before, if that is known, and reports why.
 
 The hard decision: the rollout's machine knows none of this. A start refuses what needs a gateway,
-and the rest is what a node reports.
+and the rest is what a node reports. (`node_machine.MOVES` is of releases behind gateways: here a
+release is ready as soon as it is staged, and is loaded after that.)
 """
 
 import msgspec
@@ -91,7 +92,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def assess(facts: Facts) -> Verdict:
     """Return where the release is and the next thing to do for it."""
-    if facts.suspect and (facts.is_held or facts.is_active):
+    if facts.suspect and (facts.is_held or facts.is_wanted):
         return Verdict(NodePhase.QUARANTINED, reason=facts.suspect)
     return _turn(facts) if facts.is_wanted else _left(facts)
 

@@ -110,6 +110,21 @@ async def test_candidate_is_staged_and_the_engine_is_not_touched(
     assert path(node, releases[1]) == held(node)
 
 
+async def test_candidate_is_not_ready_where_no_engine_answers(
+    tmp_path: Path, releases: dict[int, Release]
+):
+    """Staged as it may be: the switch would fail."""
+    node = Node(tmp_path)
+    await serving(node, releases)
+    node.engine.is_away = True
+    node.reconciler.want(
+        direct_fleet(releases, rollout=a_rollout(2), revision=5, stable=1, good=(1,))
+    )
+    await node.settle(lambda: node.phase(2) is NodePhase.FAILED)
+    node.engine.is_away = False
+    await node.settle(lambda: node.phase(2) is NodePhase.READY)
+
+
 async def test_first_release_takes_the_name_once_it_is_routed(
     tmp_path: Path, releases: dict[int, Release]
 ):
@@ -238,8 +253,7 @@ async def test_engine_that_nobody_can_know_serves_nothing_more(
     await serving(node, releases)
     node.engine.failures["replace"] = SuspectEngineError("it unloaded, and did not load")
     node.reconciler.want(switching(releases))
-    await node.settle(lambda: node.phase(1) is NodePhase.QUARANTINED)
-    await node.settle(lambda: node.phase(2) is NodePhase.FAILED)
+    await node.settle(lambda: node.phase(1) is node.phase(2) is NodePhase.QUARANTINED)
     node.engine.calls.clear()
     node.now += 600
     await node.idle()

@@ -158,7 +158,11 @@ BASE = direct.Facts(is_wanted=True, is_active=True, is_staged=True, is_held=True
         ({"suspect": "half"}, Verdict(NodePhase.QUARANTINED, reason="half")),
         (
             {"suspect": "half", "is_active": False, "is_held": False},
-            Verdict(NodePhase.READY),
+            Verdict(NodePhase.QUARANTINED, reason="half"),
+        ),
+        (
+            {"suspect": "half", "is_active": False, "is_held": False, "is_wanted": False},
+            Verdict(NodePhase.UNLOADED),
         ),
         (
             {"is_wanted": False, "is_active": False},
