@@ -113,20 +113,34 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
     lost = too_many_gone(state, event, now_s) if state.rollout.from_release else None
     if lost:
         return lost
+    if state.route.mode is Mode.DIRECT and state.rollout.from_release:
+        left = _went_back(state, event, now_s)
+        if left:
+            return left
     tally = acknowledged(state, event)
     limit_s = patience_s(state, event, tally)
     if not tally.is_complete and now_s < limit_s:
         return stay(state, until_s=limit_s)
     if not tally.is_complete and state.rollout.from_release:
-        said = said_of(state, event, state.rollout.to_release, tally.missing)
         return pause(
             state,
             f"after {duration_text(limit_s)} these nodes do not report the route:"
-            f" {named(tally.missing)}{said}",
+            f" {named(tally.missing)}",
             tally.missing,
             now_s=now_s,
         )
     return _arrived(state, event, tally, now_s)
+
+
+def _went_back(state: State, event: Observed, now_s: float) -> Decision | None:
+    """Wait for a person where nodes went back by themselves, as they do in direct mode."""
+    refused = ready(state, event).refused
+    if not refused:
+        return None
+    nodes, why = tuple(node for node, _ in refused), refused[0][1]
+    number = state.rollout.to_release
+    sentence = f"{named(nodes)} went back from release {number} without being told: {why}"
+    return pause(state, sentence, nodes, now_s=now_s)
 
 
 def _shift_by_waves(state: State, event: Observed, now_s: float) -> Decision:

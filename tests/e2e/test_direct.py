@@ -78,15 +78,9 @@ def test_adapter_that_fails_its_probe_takes_the_name_nowhere_for_long(fleet: Fle
             begin = 8 + int.from_bytes(content[:8], "little")
             content = content[:begin] + bytes(len(content) - begin)
         (dud / file.name).write_bytes(content)
-    plan = fleet.folder / "dud.yaml"
-    plan.write_text(
-        f"service: {SERVICE}\nstrategy: full-switch\nrelease: {{adapter: {{source: {dud}}}}}\n"
-        "deadlines: {converge: 3s}\n"
-    )
-
     before = fleet.stable()
 
-    said = fleet.vctl("rollout", "start", str(plan))
+    said = fleet.vctl("rollout", "start", "--adapter", str(dud))
 
     assert said.code == 4, said
     assert "exactly as the base model" in fleet.rollout().sentence

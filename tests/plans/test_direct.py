@@ -186,7 +186,7 @@ def test_next_thing_to_do_follows_from_the_facts(
 
 
 def test_node_that_went_back_is_named_with_its_reason() -> None:
-    """A switch that not all nodes made waits for a person, who reads why."""
+    """A switch that not all nodes made waits for a person, who reads why: at once."""
     rollout = a_rollout(RolloutPhase.SHIFTING, has_moved=True)
     state = State(
         plan=a_plan(),
@@ -200,10 +200,12 @@ def test_node_that_went_back_is_named_with_its_reason() -> None:
     line = msgspec.structs.replace(bad.releases[0], reason="as the base", is_permanent=True)
     reports = good | {"c": msgspec.structs.replace(bad, releases=(line,))}
 
-    decision = step(state, Observed(reports), 20.0)
+    decision = step(state, Observed(reports), 1.0)
 
-    assert RolloutPhase.PAUSED is decision.rollout.phase
-    assert decision.sentence == "after 20s these nodes do not report the route: c: as the base"
+    assert (RolloutPhase.PAUSED, ("c",)) == (decision.rollout.phase, decision.rollout.unconfirmed)
+    assert decision.sentence == "c went back from release 2 without being told: as the base"
+    behind_gateways = msgspec.structs.replace(state, route=a_route(candidate=2, weight=100))
+    assert RolloutPhase.SHIFTING is step(behind_gateways, Observed(reports), 1.0).rollout.phase
 
 
 def test_start_says_that_candidates_are_staged() -> None:
