@@ -110,13 +110,10 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
         return _shift_by_waves(state, event, now_s)
     if barrier.is_needed(state, state.rollout.step):
         return barrier.advance(state, event, now_s)
-    lost = too_many_gone(state, event, now_s) if state.rollout.from_release else None
-    if lost:
-        return lost
-    if state.route.mode is Mode.DIRECT and state.rollout.from_release:
-        left = _went_back(state, event, now_s)
-        if left:
-            return left
+    if state.rollout.from_release:
+        lost = too_many_gone(state, event, now_s) or _went_back(state, event, now_s)
+        if lost:
+            return lost
     tally = acknowledged(state, event)
     limit_s = patience_s(state, event, tally)
     if not tally.is_complete and now_s < limit_s:
@@ -135,7 +132,7 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
 def _went_back(state: State, event: Observed, now_s: float) -> Decision | None:
     """Wait for a person where nodes went back by themselves, as they do in direct mode."""
     refused = ready(state, event).refused
-    if not refused:
+    if not refused or state.route.mode is not Mode.DIRECT:
         return None
     nodes, why = tuple(node for node, _ in refused), refused[0][1]
     number = state.rollout.to_release
