@@ -29,6 +29,7 @@ from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink, NoGateway
+from vctl_agent.hasher import Hasher
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.naming import Namer
@@ -44,6 +45,7 @@ from vctl_agent.settings import (
     read_conductor_settings,
     read_settings,
 )
+from vctl_agent.sweeping import sweep
 from vctl_agent.term import Office
 from vctl_agent.wishes import Wishes
 from vctl_plans.capability import EngineFacts
@@ -51,6 +53,7 @@ from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlErr
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
+from vctl_plans.sources import Credentials, netrc_of
 from vctl_plans.store.port import Store
 
 _USAGE = 2
@@ -80,7 +83,12 @@ class Agent:
         self._last_report: NodeReport | None = None
         self._store_problem = "the store has not answered yet"
         state = settings.state
-        artifacts = ArtifactStore(state, settings.allowed_root)
+        artifacts = ArtifactStore(
+            state,
+            settings.allowed_root,
+            allowed_sources=settings.allowed_source,
+            credentials=Credentials(settings.source_token_file, netrc_of(os.environ)),
+        )
         artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
@@ -103,8 +111,10 @@ class Agent:
             application=application,
             crashpoints=self._crashpoints,
         )
+        self._artifacts = artifacts
         self._engine_watch = watch
         self._inspector = Inspector(artifacts, self._known_releases, self._wake)
+        self._hasher = Hasher(artifacts.describe, self._wake)
         self._namer = Namer(executor, self._known_releases, self._wake)
         self._statistics = self._made_statistics()
         self._link = self._made_link()
@@ -119,6 +129,7 @@ class Agent:
             executor=executor,
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
+            hashed=lambda: self._hasher.hashed,
             named=lambda: self._namer.named,
             has_gateway=settings.gateway != "none",
         )
@@ -218,6 +229,8 @@ class Agent:
                 group.create_task(self._statistics.run())
                 group.create_task(self._follow_requests())
                 group.create_task(self._inspector.answer())
+                group.create_task(self._hasher.answer())
+                group.create_task(sweep(self._artifacts, self._reconciler.wanted_roots))
                 group.create_task(self._namer.answer())
                 if self._settings.scrub_interval:
                     group.create_task(self._inspector.scrub(self._settings.scrub_interval))
@@ -264,6 +277,7 @@ class Agent:
                         if update.is_live:
                             requests = read_requests(update.entries, self._settings.node)
                             self._inspector.ask(requests)
+                            self._hasher.ask(requests)
                             self._namer.ask(requests)
             except StoreError as cause:
                 _log.warning("requests cannot be followed", cause=cause.message)

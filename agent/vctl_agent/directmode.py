@@ -10,6 +10,7 @@ from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.holdings import own
+from vctl_agent.local import GatewayState
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Tries
 from vctl_agent.work import Work, key, occasion
@@ -123,12 +124,18 @@ def _is_coming(service: Service, release: Release) -> bool:
     return rollout is not None and release.number == (rollout.back_to or rollout.to_release)
 
 
-def confirmed(verdicts: Judged) -> dict[str, int]:
-    """Return the routes that engines were seen to act on, by service in direct mode."""
-    return {
+def acted_on(heard: GatewayState | None, verdicts: Judged) -> dict[str, int]:
+    """Return the routes that are acted on: by the gateway, and in direct mode by the engine.
+
+    An engine's is one that it was seen to act on; what a gateway says of such a service is no word.
+    """
+    is_direct = {service.name for service, _, _ in verdicts if service.is_direct}
+    by_gateway = heard.routes.items() if heard else ()
+    by_engine = {
         service.name: service.route_revision
         for service, release, verdict in verdicts
         if service.is_direct
         and release.number == direct.active(service.current_route)
         and verdict.phase is NodePhase.READY
     }
+    return {name: at for name, at in by_gateway if name not in is_direct} | by_engine

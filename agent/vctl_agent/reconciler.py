@@ -17,7 +17,7 @@ import structlog
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.basechange import BaseChange
-from vctl_agent.directmode import DirectMode, confirmed
+from vctl_agent.directmode import DirectMode, acted_on
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -31,7 +31,7 @@ from vctl_agent.watched import report_interval_s, watched
 from vctl_agent.work import Work, attempt, occasion
 from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
-from vctl_plans.inspection import Checks, Named
+from vctl_plans.inspection import Checks, Hashed, Named
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
 from vctl_plans.phase import NodePhase
@@ -60,6 +60,7 @@ class Reconciler:
         executor: Does things.
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
+        hashed: What was found at sources that an operator asked about.
         named: What was answered to those who asked for a service's own name.
         has_gateway: Whether this node has a gateway.
         clock: Monotonic seconds.
@@ -78,6 +79,7 @@ class Reconciler:
         executor: Executor,
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
+        hashed: Callable[[], tuple[Hashed, ...]] = tuple,
         named: Callable[[], tuple[Named, ...]] = tuple,
         has_gateway: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -91,12 +93,14 @@ class Reconciler:
         self._executor = executor
         self._on_report = on_report
         self._checks = checks
+        self._hashed = hashed
         self._named = named
         self._has_gateway = has_gateway
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
         self._doing: dict[str, NodePhase] = {}  # by what is changed, see `changed`
+        self._fetched: dict[Key, int] = {}  # per cent of a long fetch, by release
         self._tasks: set[asyncio.Task[None]] = set()
         self._tries = Tries(clock)
         self._direct = DirectMode(
@@ -120,6 +124,18 @@ class Reconciler:
         """Return every release that is known, of all services."""
         services = self._fleet.services.values() if self._fleet else ()
         return [release for service in services for release in service.releases.values()]
+
+    def wanted_roots(self) -> set[str] | None:
+        """Return the roots of what the fleet wants here; None: it is not known yet."""
+        if self._fleet is None:
+            return None
+        return {
+            made.root
+            for service in self._fleet.services.values()
+            for number in wanted(service.route, service.rollout)
+            if number in service.releases
+            for made in service.releases[number].staged.values()
+        }
 
     async def run(self, link: GatewayLink) -> None:
         """Run cycles until cancelled; then stop what is being done."""
@@ -251,8 +267,9 @@ class Reconciler:
     async def _do(self, work: Work) -> None:
         key, action, on = work.key, work.action, work.occasion
 
-        def on_phase(phase: NodePhase) -> None:
+        def on_phase(phase: NodePhase, fetched_percent: int) -> None:
             self._doing.update(dict.fromkeys(work.names, phase))
+            self._fetched[key] = fetched_percent or self._fetched.get(key, 0)
             self.wake()
 
         try:
@@ -270,6 +287,7 @@ class Reconciler:
             _log.exception("action failed by a bug", action=action.value)
             self._tries.note(key, action, VctlError(f"{type(bug).__name__}: {bug}"), on=on)
         finally:
+            self._fetched.pop(key, None)
             for name in work.names:
                 self._doing.pop(name, None)
             self.wake()
@@ -314,16 +332,18 @@ class Reconciler:
                     attempt=attempt(service),
                     reason=verdict.reason,
                     is_permanent=verdict.is_permanent,
+                    fetched_percent=self._percent(release, verdict.phase),
                 )
                 for service, release, verdict in verdicts
                 if verdict.phase is not NodePhase.UNLOADED
             ),
-            routes=self._routes(verdicts, link),
+            routes=acted_on(link.heard, verdicts),
             gateway_ok=link.is_current,
             free_memory=self._free(engine),
             adapters=len(engine.adapters) if engine else None,
             problem=engine.problem if engine else "",
             checks=self._checks(),
+            hashed=self._hashed(),
             named=self._named(),
             unmanaged=unmanaged(engine, self._fleet.services.values() if self._fleet else ()),
         )
@@ -331,18 +351,9 @@ class Reconciler:
             self._report = report
             self._on_report(report)
 
-    def _routes(
-        self, verdicts: list[tuple[Service, Release, Verdict]], link: GatewayLink
-    ) -> dict[str, int]:
-        """Return the routes that are acted on: by the gateway, and where there is none, here."""
-        services = self._fleet.services if self._fleet else {}
-        heard = link.heard.routes if link.heard else {}
-        by_gateway = {
-            name: revision
-            for name, revision in heard.items()
-            if name not in services or not services[name].is_direct
-        }
-        return by_gateway | confirmed(verdicts)
+    def _percent(self, release: Release, phase: NodePhase) -> int:
+        is_fetching = phase is NodePhase.FETCHING
+        return self._fetched.get((release.service, release.number), 0) if is_fetching else 0
 
     def _free(self, engine: Description | None) -> float | None:
         """Return the free share of memory; a small change is no news, and would be a write."""

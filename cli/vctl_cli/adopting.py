@@ -5,15 +5,17 @@ as it is, and nodes verify it like any other before they load anything.
 """
 
 from pathlib import Path
+from urllib.parse import unquote
 
 import msgspec
 
-from vctl_cli.artifacts import artifact, local_path
+from vctl_cli.artifacts import bring
 from vctl_cli.asking import ask_nodes
 from vctl_cli.deciding import carry_out
 from vctl_cli.planfile import source_uri
 from vctl_cli.reading import Reading, read_fleet_from, read_service
 from vctl_cli.session import Session
+from vctl_plans import location
 from vctl_plans.adopting import Sighting, agreed, refuse_known, sighting
 from vctl_plans.document import FullSwitchDocument, ReleaseSpec, Source, resolve
 from vctl_plans.errors import ArtifactError, PlanError
@@ -25,6 +27,7 @@ from vctl_plans.release import Artifact, adopted
 from vctl_plans.rollout import listed
 from vctl_plans.route import Mode
 from vctl_plans.store.port import Store
+from vctl_plans.units import duration_text
 
 HASHED_WITHIN_S = 120.0
 NODES_ASKED = 2
@@ -84,17 +87,20 @@ def _tell(session: Session, seen: Sighting) -> None:
 
 
 async def _artifact(session: Session, store: Store, asked: Adoption, seen: Sighting) -> Artifact:
-    """Return what is adopted, verified as far as anybody can."""
+    """Return what is adopted, verified as far as anybody can.
+
+    Only where nodes say that they cannot read it is it taken unverified; silence is no such word.
+    """
     uri = source_uri(asked.path or seen.path, Path.cwd())
     source = Source(source=uri, root=asked.root)
-    if asked.root or _lies_here(uri):
-        return artifact(source, component=Component.ADAPTER, screen=session.screen)
+    if asked.root or not _lies_elsewhere(uri):
+        return (await bring(session, store, {Component.ADAPTER: source}))[Component.ADAPTER]
     answers = await _hashed_by_nodes(session, store, asked, uri=uri, nodes=seen.nodes)
     found = agreed(answers, uri)
     if found:
         session.screen.say(f"  hashed by {listed(tuple(sorted(answers)))}: root {found.root}")
         return found
-    why = "; ".join(f"{n}: {answers[n].problem}" for n in sorted(answers)) or "no node answered"
+    why = "; ".join(f"{node}: {answers[node].problem}" for node in sorted(answers))
     if asked.path:
         raise ArtifactError(f"{uri} cannot be read, neither here nor by nodes ({why})")
     return _unverified(session, seen, why)
@@ -114,11 +120,10 @@ def _unverified(session: Session, seen: Sighting, why: str) -> Artifact:
     return adopted(seen.name, seen.path)
 
 
-def _lies_here(uri: str) -> bool:
-    try:
-        return local_path(uri, field="--path").exists()
-    except PlanError:
-        return False
+def _lies_elsewhere(uri: str) -> bool:
+    """Whether *uri* is a path, and nothing is there on this machine."""
+    parts = location.checked(uri, field="--path")
+    return parts.scheme == "file" and not Path(unquote(parts.path)).exists()
 
 
 async def _hashed_by_nodes(
@@ -131,7 +136,8 @@ async def _hashed_by_nodes(
     def answer(report: NodeReport) -> Hashed | None:
         return next((each for each in report.hashed if each.request == request_id), None)
 
-    return await ask_nodes(
+    limit_s = session.target.timeout_s or HASHED_WITHIN_S
+    answers = await ask_nodes(
         store,
         session.target.keys,
         HashRequest(
@@ -143,5 +149,13 @@ async def _hashed_by_nodes(
         ),
         nodes=chosen,
         answer=answer,
-        timeout_s=session.target.timeout_s or HASHED_WITHIN_S,
+        timeout_s=limit_s,
     )
+    silent = tuple(node for node in chosen if node not in answers)
+    if silent:
+        raise ArtifactError(
+            f"{listed(silent)} did not answer within {duration_text(limit_s)}: what lies at {uri}"
+            " is not known",
+            hint="give it longer with --timeout, or say what it is with --root",
+        )
+    return answers

@@ -51,7 +51,7 @@ ROOT = Verbs(
                 "list": Verb("service_list:list_services", "List the services of a fleet."),
                 "import": Verb(
                     "service_import:import_service",
-                    "Adopt an adapter that engines serve already, as a service's first release.",
+                    "Adopt an adapter that engines serve already.",
                 ),
                 "eject": Verb(
                     "service_eject:eject", "Hand a service back to its engines, and let it go."
@@ -70,6 +70,10 @@ ROOT = Verbs(
             "Look at how traffic is split.",
             {
                 "show": Verb("route_show:show", "Show how a service's traffic is split now."),
+                "export": Verb(
+                    "route_export:export",
+                    "Write a service's present split as the configuration of another proxy.",
+                ),
                 "explain": Verb(
                     "route_explain:explain", "Say which release a request would get, and why."
                 ),

@@ -34,7 +34,9 @@ class Source(_Document, frozen=True, kw_only=True):
     """Where one component's bytes are."""
 
     source: str
-    root: str = ""  # needed where the command cannot read the source
+    root: str = ""  # needed where neither the command nor a manifest says it
+    hash_on_nodes: Annotated[int, Meta(ge=1)] | None = None  # how many nodes hash it and must agree
+    push: str = ""  # where a local source is copied to before, for nodes to read it there
 
 
 class ReleaseSpec(_Document, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ class Why(StrEnum):
     """Why a request gets its release."""
 
     NAMED = "named"
+    BREAK_GLASS = "break-glass"  # root said so on this node: `vctl-gateway override`
     OVERRIDE = "override"
     CANDIDATE = "candidate"
     STABLE = "stable"
@@ -109,7 +110,7 @@ def session_key(headers: Mapping[str, str], body: Mapping[str, object], request_
     session = headers.get(SESSION_HEADER, "")
     if session:
         return f"session:{session}"
-    beginning = _beginning(body.get("messages"))
+    beginning = _beginning(body)
     if beginning:
         return f"conversation:{beginning}"
     for field in ("prompt_cache_key", "user"):
@@ -119,14 +120,25 @@ def session_key(headers: Mapping[str, str], body: Mapping[str, object], request_
     return f"request:{request_id}"
 
 
-def _beginning(messages: object) -> str:
+CONVERSATION = ("messages", "input", "system", "instructions")
+"""What of a body holds a conversation: of chats and of ``/v1/messages``, of ``/v1/responses``."""
+
+
+def _beginning(body: Mapping[str, object]) -> str:
     """Return a digest of a conversation's system messages and first user message, or nothing.
 
     A digest, so that nothing of a request's contents is kept or logged.
     """
+    hasher = blake3()
+    for field in ("system", "instructions"):  # a conversation's own, beside its messages
+        if body.get(field):
+            content = repr(body[field])
+            hasher.update(f"6:system{len(content)}:{content}".encode())
+    messages = body.get("messages", body.get("input"))
+    if isinstance(messages, str) and "messages" not in body:
+        messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, list):
         return ""
-    hasher = blake3()
     for message in messages:
         if not isinstance(message, dict):
             return ""

@@ -171,6 +171,7 @@ class Node:
         *,
         hook: Hook | None = None,
         crashpoints: Crashpoints | None = None,
+        artifacts: ArtifactStore | None = None,
         has_gateway: bool = True,
     ) -> None:
         self.folder = folder
@@ -180,7 +181,7 @@ class Node:
         self.now = 0.0
         self.reports: list[NodeReport] = []
         state = folder / "state"
-        self.artifacts = ArtifactStore(state, [folder])
+        self.artifacts = artifacts or ArtifactStore(state, [folder])
         self.artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
@@ -200,6 +201,7 @@ class Node:
             probed=probed,
             application=self.application,
             crashpoints=crashpoints,
+            clock=lambda: self.now,
         )
         self.reconciler = Reconciler(
             node="n1",

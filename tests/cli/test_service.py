@@ -150,6 +150,15 @@ def test_import_of_what_nobody_can_read_is_said_to_be_unverified():
     assert "note      adopted unverified: engines held chat before" in shown.out
 
 
+def test_import_is_not_unverified_because_nobody_answers():
+    vctl = nodes_that_list("/on/nodes/chat", *NODES)
+    vctl.conduct = agents("a")
+    said = run_import(vctl, "--timeout", "0.3s")
+    assert said.code == 1
+    assert "b did not answer within" in said.err
+    assert service_of(vctl) is None
+
+
 def test_import_of_what_nobody_can_read_needs_every_engine_to_hold_it():
     vctl = nodes_that_list("/gone/chat", "a")
     gone = Hashed(request="", problem="is not there on this node")

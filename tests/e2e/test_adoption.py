@@ -123,7 +123,7 @@ def test_what_nobody_can_read_is_adopted_unverified_and_said_so(fleet: Fleet) ->
         )
     )
 
-    said = fleet.vctl("--timeout", "15s", "service", "import", "faq", "--adapter", "faq-tuned")
+    said = fleet.vctl("service", "import", "faq", "--adapter", "faq-tuned")
 
     assert said.code == 0, said
     assert "adopted UNVERIFIED" in said.err

@@ -182,6 +182,7 @@ class StubAgent:
         self._writer: asyncio.StreamWriter | None = None
         self.heard: list[GatewayState] = []
         self.counted: list[GatewayStatistics] = []
+        self.is_cut = False  # the gateway has hung up
 
     @property
     def last(self) -> GatewayState:
@@ -215,6 +216,7 @@ class StubAgent:
                 continue
             assert isinstance(message, GatewayState)
             self.heard.append(message)
+        self.is_cut = True
 
 
 class Bench:

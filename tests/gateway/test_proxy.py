@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.gateway.support import Bench, a_release, a_route, nobody_url, ready, serving
+from vctl_agent.gateway.proxy import FORWARDED
 from vctl_plans.route import Mode
 from vctl_plans.routing import cache_salt
 from vctl_plans.share import share
@@ -31,7 +32,7 @@ async def error_of(answer: Any) -> dict[str, Any]:
     return document["error"]
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
+@pytest.mark.parametrize("path", sorted(FORWARDED))
 async def test_request_reaches_the_engine_under_its_own_name_and_comes_back_public(
     gateway: Bench, path: str
 ):

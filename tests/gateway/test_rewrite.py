@@ -56,6 +56,28 @@ def test_what_is_no_object_passes_unchanged():
         assert NAME.restored(body) == body
 
 
+def test_answer_that_an_event_wraps_gets_the_public_name():
+    for field in ("response", "message"):
+        written = json.dumps({"type": "begun", field: {"id": "r1", "model": ENGINE}, "n": 1})
+        restored = json.loads(NAME.restored(written.encode()))
+        assert {"type": "begun", field: {"id": "r1", "model": "support"}, "n": 1} == restored
+
+
+def test_field_of_that_name_elsewhere_is_left_alone():
+    body = json.dumps({"message": {"model": ENGINE}, "choices": []}).encode()
+    assert body == NAME.restored(body)
+
+
+def test_stream_of_each_kind_has_a_last_word_of_its_own():
+    lasts = (b"[DONE]", b'{"type":"message_stop"}', b'{"type": "response.completed"}')
+    for last in lasts:
+        stream = EventStream(NAME)
+        stream.feed(b'data: {"type":"other"}\n\n')
+        assert not stream.is_done
+        stream.feed(b"data: " + last + b"\n\n")
+        assert stream.is_done
+
+
 def test_event_passes_as_soon_as_its_line_is_whole():
     stream = EventStream(NAME)
     assert stream.feed(b'data: {"model":"supp') == b""

@@ -1,6 +1,7 @@
 """Every gateway decides alike, and who has moved never moves back as the weight grows."""
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -227,3 +228,25 @@ def test_key_that_is_no_utf8_falls_somewhere() -> None:
 
     assert 0 <= share("salt", odd) < 100
     assert share("salt", odd) != share("salt", b"\xfe".decode(errors="surrogateescape"))
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"input": "hi"}, {"input": [{"role": "user", "content": "hi"}, {"role": "assistant"}]}),
+        ({"instructions": "be kind", "input": "hi"}, {"instructions": "be kind", "input": "hi"}),
+        (
+            {"system": "be kind", "messages": [{"role": "user", "content": "hi"}]},
+            {
+                "system": "be kind",
+                "messages": [{"role": "user", "content": "hi"}, {"role": "assistant"}],
+            },
+        ),
+    ],
+)
+def test_conversation_of_every_kind_keeps_its_key(first: dict[str, Any], later: dict[str, Any]):
+    key = session_key({}, first, "1")
+
+    assert key.startswith("conversation:")
+    assert key == session_key({}, later, "2")
+    assert key != session_key({}, first | {"system": "be rude"}, "3")

@@ -10,9 +10,11 @@ import contextlib
 import math
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -32,6 +34,9 @@ COALESCE_S = 0.01
 """Changes within this time go out as one line."""
 
 _SEND_TIMEOUT_S = 30.0
+_KEEPS_PATH: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""Python 3.13 would remove the socket's path, on which the next gateway listens by then."""
+
 _MODE = 0o600
 _log = structlog.get_logger()
 
@@ -111,8 +116,13 @@ class AgentLink:
     async def start(self, listener: socket.socket) -> None:
         """Begin to accept agents on *listener*."""
         self._server = await asyncio.start_unix_server(
-            self._serve, sock=listener, limit=MAX_LINE_BYTES
+            self._serve, sock=listener, limit=MAX_LINE_BYTES, **_KEEPS_PATH
         )
+
+    def fileno(self) -> int:
+        """Return the descriptor of the listening socket."""
+        assert self._server is not None  # noqa: S101  it was started
+        return self._server.sockets[0].fileno()
 
     async def close(self) -> None:
         """Hang up; the agent connects again to whoever listens next."""

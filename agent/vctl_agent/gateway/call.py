@@ -12,6 +12,7 @@ import msgspec
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.state import Target
 from vctl_plans.routing import (
+    CONVERSATION,
     RELEASE_HEADER,
     SESSION_HEADER,
     TENANT_HEADER,
@@ -20,7 +21,7 @@ from vctl_plans.routing import (
     session_key,
 )
 
-_DECIDING = ("messages", "prompt_cache_key", "user")
+_DECIDING = (*CONVERSATION, "prompt_cache_key", "user")
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 

@@ -65,6 +65,8 @@ class Live:
         self.named_headers = acted.known.named_headers()
         self.loaded = loaded(acted.known, acted.agent)  # what peers may ask for as well
         self.suspended = ""  # why no update is taken any more; empty: updates are taken
+        self.overrides: dict[str, int] = {}  # root's word for this node, over any route's
+        self.is_frozen = False  # the agent's word stays as it is: another process hears it now
         self.bells: list[Callable[[], None]] = []
         self.has_been_in_contact = False  # since the start
         self.overdue_s: Callable[[], float] = _never  # see `watch.Source`
@@ -126,6 +128,16 @@ class Live:
         known = refused(self.acted.known, digest, problem, self._prefix)
         self._act(msgspec.structs.replace(self.acted, known=known))
 
+    def override(self, overrides: dict[str, int]) -> None:
+        """Have services be served by these releases here, whatever their routes say."""
+        self.overrides = overrides
+        self._act(self.acted)
+
+    def overridden(self, service: str) -> int:
+        """Return the release that root has this service served by here, or 0."""
+        release = self.overrides.get(service, 0)
+        return 0 if release and self.is_revoked((service, release)) else release
+
     def lose_contact(self) -> None:
         """Go on with the last that is known."""
         if self._contact is None:
@@ -139,6 +151,8 @@ class Live:
 
     def accept(self, agent: AgentState) -> None:
         """Take the agent's word; it stays in force until the agent's next, also when it is gone."""
+        if self.is_frozen:
+            return
         self._act(msgspec.structs.replace(self.acted, agent=agent))
 
     def acknowledge(self, acted: Acted) -> None:
@@ -165,9 +179,10 @@ class Live:
     def _act(self, acted: Acted) -> None:
         _log_moved(self.acted.known.route_revisions(), acted.known.route_revisions())
         self.acted = acted
-        self.targets = targets(acted.known, acted.agent)
         self.named_headers = acted.known.named_headers()
         self.loaded = loaded(acted.known, acted.agent)
+        named = {i: self.loaded[i] for i in self.overrides.items() if i in self.loaded}
+        self.targets = targets(acted.known, acted.agent) | named
         self._latch()
         self._ring()
 

@@ -42,6 +42,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 class _Usage(msgspec.Struct):
     completion_tokens: int | None = None
+    output_tokens: int | None = None  # the same, of /v1/messages and /v1/responses
 
 
 class _Token(msgspec.Struct):
@@ -136,8 +137,9 @@ class Observation:
             return
         # A stream may tell its usage with each event: the last word counts.
         usage = _decoded(_usage, fields.get("usage"))
-        if usage is not None and usage.completion_tokens is not None:
-            self._tokens = max(usage.completion_tokens, 0)
+        for tokens in (usage.completion_tokens, usage.output_tokens) if usage else ():
+            if tokens is not None:
+                self._tokens = max(tokens, 0)
         for choice in _decoded(_choices, fields.get("choices")) or ():
             self._read_choice(choice)
 

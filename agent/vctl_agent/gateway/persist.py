@@ -112,6 +112,7 @@ class Saver:
         self._path = folder / FILE_NAME
         self._fleet = fleet
         self._written = b""
+        self.is_stopped = False  # another process keeps the disk now
         self._changed = asyncio.Event()
         self._writing = asyncio.Lock()  # else the older of two states can be renamed last
         live.bells.append(self._changed.set)
@@ -134,6 +135,8 @@ class Saver:
         A disk that fails does not hold back the acknowledgement: the fleet goes on, and it is said.
         Only the word that a barrier stands has to outlive a crash, and is not given without it.
         """
+        if self.is_stopped:
+            return True
         async with self._writing:
             return await self._save()
 

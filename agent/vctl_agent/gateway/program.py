@@ -9,26 +9,39 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
 import uvloop
 
-from vctl_agent.configuration import Address
+from vctl_agent.gateway import breakglass
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.barrier import Barrier
+from vctl_agent.gateway.breakglass import WORD, Overrides
+from vctl_agent.gateway.control import Control
 from vctl_agent.gateway.counting import Counting
+from vctl_agent.gateway.handover import (
+    LINGER_S,
+    TELL_S,
+    Estate,
+    Inheritance,
+    control_path,
+    merged,
+    take_over,
+)
 from vctl_agent.gateway.hopreceiver import HopReceiver
 from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
+from vctl_agent.gateway.listening import Served, serving
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.persist import Saver, load, write_atomically
@@ -37,7 +50,7 @@ from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, Source, follow
 from vctl_agent.gateway.wire.server import Listener
-from vctl_agent.local import GatewayState, GatewayStatistics
+from vctl_agent.local import GatewayState, GatewayStatistics, InFlight
 from vctl_agent.log import configure
 from vctl_plans.errors import SettingsError, VctlError
 from vctl_plans.keys import Keys
@@ -45,8 +58,6 @@ from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.settings import StoreSettings
 
 _RESTART_S = 1.0
-_CLOSE_S = 0.1  # for what is left after the drain
-_BACKLOG = 1024
 _FAILED, _USAGE, _BUG = 1, 2, 70
 _log = structlog.get_logger()
 
@@ -61,8 +72,18 @@ class Addresses(msgspec.Struct, frozen=True):
 class Gateway:
     """A gateway's parts, wired."""
 
-    def __init__(self, settings: Settings, open_store: OpenStore) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        open_store: OpenStore,
+        *,
+        inheritance: Inheritance | None = None,
+    ) -> None:
         self._settings = settings
+        self._inheritance = inheritance
+        self._inherited: tuple[InFlight, ...] = ()  # in flight in the process before this one
+        self._estate: Estate | None = None
+        self.handed_over = asyncio.Event()  # another process serves in our place
         self._open_store = open_store
         self._boot_id = uuid.uuid4().hex
         self._keys = Keys(settings.fleet, settings.prefix)
@@ -86,6 +107,8 @@ class Gateway:
         self._watch_services()
         self.live.bells += [self.link.ring, self._watch_services]
         self._saver = Saver(self.live, settings.state, settings.fleet)
+        self._overrides = Overrides(self.live, settings.state)
+        self._overrides.open()
 
     def state(self) -> GatewayState:
         """Return what the agent is told."""
@@ -93,9 +116,10 @@ class Gateway:
         return GatewayState(
             boot_id=self._boot_id,
             routes=acted.known.route_revisions(),
-            in_flight=self.references.listing(),
+            in_flight=merged(self.references.listing(), self._inherited),
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
+            overrides=self.live.overrides,
         )
 
     def statistics(self) -> GatewayStatistics:
@@ -115,7 +139,9 @@ class Gateway:
         """Serve inside the block; on leaving it, drain and stop."""
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
-            await self.link.start(listening_socket(settings.socket))
+            inherited = self._inheritance
+            if inherited is None:
+                await self.link.start(listening_socket(settings.socket))
             stack.push_async_callback(self.link.close)
             upstream = Upstream(settings.engine_timeout_s)
             stack.callback(upstream.close)
@@ -142,18 +168,65 @@ class Gateway:
                 ("watch", self._watch),
                 ("upstream", upstream.sweep),
             ):
-                task = asyncio.create_task(_kept_running(name, run))
-                stack.push_async_callback(_cancelled, task)
-            admin = Admin(lambda: self._readiness(proxy), self._metrics)
-            admin_at = await stack.enter_async_context(_serving(admin.listener(), settings.admin))
-            _announce(settings.admin_port_file, admin_at)
+                stack.push_async_callback(_cancelled, _begun(name, run))
+            probes = Admin(lambda: self._readiness(proxy), self._metrics).listener()
+            where = inherited.admin if inherited else settings.admin
+            admin = await stack.enter_async_context(serving(probes, where))
+            _announce(settings.admin_port_file, admin.at)
             stack.push_async_callback(self._saver.save)
-            clients_at = await stack.enter_async_context(
-                _serving(proxy.listener(), settings.listen, lambda: self._drained(proxy))
+            listener = proxy.listener()
+            clients = await stack.enter_async_context(
+                serving(
+                    listener,
+                    inherited.clients if inherited else settings.listen,
+                    lambda: self._drained(proxy, listener),
+                )
             )
-            _announce(settings.port_file, clients_at)
-            _log.info("gateway serves", clients=clients_at, admin=admin_at, boot_id=self._boot_id)
-            yield Addresses(clients_at, admin_at)
+            _announce(settings.port_file, clients.at)
+            asked = partial(self._asked, clients=clients, admin=admin)
+            control = Control(control_path(settings.state), asked)
+            stack.push_async_callback(_cancelled, _begun("control", control.run))
+            if inherited:
+                stack.push_async_callback(_cancelled, _begun("inheritance", self._inherit))
+            _log.info("gateway serves", clients=clients.at, admin=admin.at, boot_id=self._boot_id)
+            yield Addresses(clients.at, admin.at)
+
+    async def _asked(
+        self, asked: str, connection: socket.socket, *, clients: Served, admin: Served
+    ) -> None:
+        """Do what the control socket asks."""
+        if asked.startswith(WORD):
+            said = self._overrides.act(asked.removeprefix(WORD))
+            await asyncio.get_running_loop().sock_sendall(connection, said)
+            return
+        if asked != "take over" or self.handed_over.is_set():
+            return
+        self.live.is_frozen = True
+        await self._saver.save()
+        estate = Estate(connection.dup())
+        if not await estate.offer(clients.fileno(), admin.fileno()):
+            self.live.is_frozen = False
+            return
+        self._saver.is_stopped = True
+        for served in (clients, admin):
+            served.server.close()
+        self._estate = estate
+        self.handed_over.set()
+
+    async def _inherit(self) -> None:
+        """Take the agent's socket from the process before this one, and hear what it still does."""
+        assert self._inheritance is not None  # noqa: S101  else nobody calls
+        try:
+            listener = await self._inheritance.agents_socket()
+        except (VctlError, OSError) as cause:
+            _log.warning("the former gateway ended early", error=str(cause))
+            await self.link.start(listening_socket(self._settings.socket))
+            return
+        await self.link.start(listener)
+        async for counts in self._inheritance.counts():
+            self._inherited = counts
+            self.link.ring()
+        _log.info("the former gateway has ended")
 
     def _access_log(self) -> AccessLog | None:
         settings = self._settings
@@ -171,47 +244,39 @@ class Gateway:
             is_draining=proxy.is_draining,
         )
 
-    async def _drained(self, proxy: Proxy) -> None:
+    async def _drained(self, proxy: Proxy, listener: Listener) -> None:
         """Return when no request is open, or the grace time has passed."""
         proxy.is_draining = True
         _log.info("draining", open=proxy.open, grace_s=self._settings.grace_s)
+        estate = self._estate
+        if estate is None:
+            listener.close_idle()
+            await self._until_idle(proxy)
+            return
+        await asyncio.sleep(LINGER_S)
+        listener.close_idle()
+        estate.hand_on(self.link.fileno())
+        await self.link.close()
+        telling = _begun("telling", lambda: self._tell(estate))
+        try:
+            await self._until_idle(proxy)
+        finally:
+            await _cancelled(telling)
+
+    async def _tell(self, estate: Estate) -> None:
+        while True:
+            await estate.tell(self.references.listing())
+            await asyncio.sleep(TELL_S)
+
+    async def _until_idle(self, proxy: Proxy) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.grace_s):
                 await proxy.idle.wait()
         _log.info("drained", cut=proxy.open)
 
 
-@contextlib.asynccontextmanager
-async def _serving(
-    listener: Listener, address: Address, drained: Callable[[], Awaitable[None]] | None = None
-) -> AsyncIterator[str]:
-    """Serve inside the block; on leaving it accept nothing more, await *drained*, hang up."""
-    loop = asyncio.get_running_loop()
-    try:
-        server = await loop.create_server(
-            listener, address.host, address.port, backlog=_BACKLOG, reuse_address=True
-        )
-    except OSError as cause:
-        where = f"{address.host}:{address.port}"
-        raise VctlError(f"cannot listen on {where}: {cause}") from cause
-    sweeping = asyncio.create_task(listener.sweep())
-    try:
-        yield _where(server.sockets[0].getsockname())
-    finally:
-        server.close()
-        listener.close_idle()
-        try:
-            if drained is not None:
-                await drained()
-        finally:
-            await asyncio.sleep(_CLOSE_S if listener.connections else 0)
-            listener.abort()
-            await _cancelled(sweeping)
-
-
-def _where(address: tuple[Any, ...]) -> str:
-    host, port = address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _begun(name: str, run: Callable[[], Awaitable[None]]) -> "asyncio.Task[None]":
+    return asyncio.create_task(_kept_running(name, run))
 
 
 async def _kept_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -247,12 +312,21 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    async with Gateway(settings, open_store).running():
-        await stop.wait()
+    inheritance = take_over(settings.state) if settings.takes_over else None
+    if settings.takes_over and inheritance is None:
+        _log.info("no gateway runs here whose place could be taken")
+    gateway = Gateway(settings, open_store, inheritance=inheritance)
+    async with gateway.running():
+        waits = [asyncio.ensure_future(each.wait()) for each in (stop, gateway.handed_over)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
 
 def main() -> int:
     """Run ``vctl-gateway``; return its exit code."""
+    if sys.argv[1:2] == ["override"]:
+        return breakglass.main(sys.argv[2:], os.environ)
     try:
         settings = read_settings(sys.argv[1:], os.environ)
     except SettingsError as cause:

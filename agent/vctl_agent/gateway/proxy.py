@@ -35,9 +35,19 @@ from vctl_agent.gateway.wire.server import (
     Listener,
     Request,
 )
-from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Refusal, choose
+from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Choice, Refusal, Why, choose
 
-FORWARDED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+FORWARDED = frozenset(
+    {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/responses",
+        "/tokenize",
+    }
+)
 """What of an engine can be reached; everything else, its administration above all, is 404."""
 
 ENGINE_BROKE = 502
@@ -161,7 +171,7 @@ class Proxy:
             raise Refused(404, message, code="model_not_found", param="model")
         while at is not None:
             passage.service, passage.route = call.model, at.revision
-            if self._barrier.admits(at):
+            if self._barrier.admits(at) or self._live.overrides.get(call.model):
                 return await self._serve_chosen(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
@@ -210,7 +220,7 @@ class Proxy:
             named=live.named_headers,
             is_split=at.is_split,
         )
-        choice = choose(at.route, asked, live.acted.known.groups)
+        choice = self._glass(call.model) or choose(at.route, asked, live.acted.known.groups)
         if isinstance(choice, Refusal):
             raise Refused(choice.status, choice.reason, code="release_not_served")
         passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
@@ -225,6 +235,11 @@ class Proxy:
                 if response is None:
                     raise
                 return response
+
+    def _glass(self, service: str) -> Choice | None:
+        """Return what root has said for this node, if anything."""
+        release = self._live.overridden(service) if self._live.overrides else 0
+        return Choice(release, Why.BREAK_GLASS) if release else None
 
     async def _serve_here(
         self, request: Request, passage: Passage, call: Call, seen: Observation

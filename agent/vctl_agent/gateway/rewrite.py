@@ -1,8 +1,9 @@
 """Give back the public model name: in JSON bodies, in SSE data lines, in an engine's errors.
 
-Only the top-level ``model`` of an object is touched, and every other value's bytes stay as the
-engine wrote them: msgspec's Raw splits an object without reading its values (0.6 us a token event).
-A value that is not an object (``[DONE]``, or something malformed) passes unchanged.
+Only the ``model`` of an object, or of the one that an event wraps, is touched, and every other
+value's bytes stay as the engine wrote them: msgspec's Raw splits an object without reading its
+values (0.6 us a token event). A value that is not an object (``[DONE]``, or something malformed)
+passes unchanged.
 """
 
 import re
@@ -17,9 +18,30 @@ Read = Callable[[Mapping[str, msgspec.Raw]], None]
 """Gets the fields of each object that passes, as the engine wrote them."""
 
 _DONE = b"[DONE]"
+_LAST = frozenset(
+    {
+        b'"message_stop"',
+        b'"response.completed"',
+        b'"response.incomplete"',
+        b'"response.failed"',
+    }
+)
+"""Types of the last events of ``/v1/messages`` and ``/v1/responses``: no [DONE] follows them."""
+
+_WRAPPED = ("response", "message")
+"""Fields of their events that hold the whole answer: of ``response.created``, ``message_start``."""
+
 _DATA_LINE = re.compile(rb"(?:\A|(?<=[\r\n]))data:([^\r\n]+)")
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
+
+
+def split(body: bytes) -> dict[str, msgspec.Raw] | None:
+    """Return the fields of a JSON object; None: it is none."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 class ModelName:
@@ -39,18 +61,32 @@ class ModelName:
 
     def restored(self, body: bytes) -> bytes:
         """Return a JSON object with its public model name; anything else unchanged."""
-        try:
-            fields = _decoder.decode(body)
-        except (msgspec.MsgspecError, RecursionError):
-            return body
+        fields = split(body)
+        return body if fields is None else self.of(fields, body)
+
+    def of(self, fields: dict[str, msgspec.Raw], body: bytes) -> bytes:
+        """Return the object *body*, which is split into *fields*, with its public model name."""
         self._read(fields)
+        is_changed = False
         if "error" in fields:
             fields["error"] = msgspec.Raw(self.restored_text(bytes(fields["error"])))
-        elif "model" not in fields:
-            return body
+            is_changed = True
         if "model" in fields:
             fields["model"] = self._raw
-        return _encoder.encode(fields)
+            is_changed = True
+        elif "type" in fields:
+            is_changed = self._unwrapped(fields) or is_changed
+        return _encoder.encode(fields) if is_changed else body
+
+    def _unwrapped(self, fields: dict[str, msgspec.Raw]) -> bool:
+        """Restore the answer that an event wraps; return whether there is one."""
+        for name in _WRAPPED:
+            inner = split(bytes(fields[name])) if name in fields else None
+            if inner and "model" in inner:
+                inner["model"] = self._raw
+                fields[name] = msgspec.Raw(_encoder.encode(inner))
+                return True
+        return False
 
     def restored_text(self, text: bytes) -> bytes:
         """Return an error's text with the engine's name replaced wherever it stands."""
@@ -97,8 +133,11 @@ class EventStream:
 
     def _restore(self, line: re.Match[bytes]) -> bytes:
         written: bytes = line[1]
-        restored = self._name.restored(written)
-        if restored is written:
+        fields = split(written)
+        if fields is None:
             self.is_done = self.is_done or written.strip() == _DONE
             return line[0]
-        return b"data: " + restored
+        if "type" in fields:
+            self.is_done = self.is_done or bytes(fields["type"]) in _LAST
+        restored = self._name.of(fields, written)
+        return line[0] if restored is written else b"data: " + restored

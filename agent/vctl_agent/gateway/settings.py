@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine_timeout_s: float = 600.0  # without a byte from the engine
     grace_s: float = 600.0
     fleet_key: FleetKey | None = None  # None: hops are off
+    takes_over: bool = False  # the place of the gateway that runs on this state
     has_passthrough: bool = False
     has_access_log: bool = True
 
@@ -45,6 +46,7 @@ _RENAMED = {
     "grace": "grace_s",
     "fleet_key_file": "fleet_key",
     "passthrough": "has_passthrough",
+    "take_over": "takes_over",
     "access_log": "has_access_log",
 }
 
@@ -90,6 +92,8 @@ _OPTIONS = (
            "time without a byte from the engine before a request is given up"),
     Option("grace", "VCTL_GATEWAY_GRACE", "10m", read.seconds,
            "time that requests have to finish after SIGTERM"),
+    Option("take-over", "VCTL_GATEWAY_TAKE_OVER", "off", read.switch,
+           "take the place of the gateway that runs on this --state: it ends its streams"),
     Option("fleet-key-file", "VCTL_FLEET_KEY_FILE", "", read_key,
            "file with the key that the fleet's gateways share, to pass requests to one another"),
     Option("passthrough", "VCTL_GATEWAY_PASSTHROUGH", "off", read.switch,

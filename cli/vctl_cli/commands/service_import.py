@@ -35,10 +35,10 @@ def import_service(
     reason: Reason = "",
     no_watch: NoWatch = False,
 ) -> ExitCode:
-    """Adopt an adapter that engines serve already, as a service's first release.
+    """Adopt an adapter that engines serve already.
 
-    It was loaded by hand, under a public name; agents tell which engines list it, and from where.
-    Its bytes are hashed here, or by nodes where only they have them; every node verifies its copy
+    It was loaded by hand, under a public name, and becomes the first release of a service. Agents
+    tell which engines list it, and from where. Its bytes are hashed here, or by nodes where only they have them; every node verifies its copy
     and loads it under its identity, and gateways serve SERVICE. Nothing that runs is disturbed:
     who calls an engine by the public name goes on until you unload it. An adapter that nobody can
     read is adopted as it is and said to be unverified.
