@@ -72,7 +72,7 @@ ROOT = Verbs(
                 "show": Verb("route_show:show", "Show how a service's traffic is split now."),
                 "export": Verb(
                     "route_export:export",
-                    "Write a service's present split as the configuration of another proxy.",
+                    "Write a service's present split for another proxy.",
                 ),
                 "explain": Verb(
                     "route_explain:explain", "Say which release a request would get, and why."

@@ -29,7 +29,7 @@ def export(
     service: Service = "",
     form: Annotated[Format, typer.Option("--format", help="Whose configuration.")],
 ) -> ExitCode:
-    """Write a service's present split as the configuration of another proxy.
+    """Write a service's present split for another proxy.
 
     The proxy chooses by weight, names its choice in x-vctl-release, and sends to nodes that serve
     it. Follow changes with `vctl route show --watch`, and write it again at each.
