@@ -38,10 +38,10 @@ def import_service(
     """Adopt an adapter that engines serve already.
 
     It was loaded by hand, under a public name, and becomes the first release of a service. Agents
-    tell which engines list it, and from where. Its bytes are hashed here, or by nodes where only they have them; every node verifies its copy
-    and loads it under its identity, and gateways serve SERVICE. Nothing that runs is disturbed:
-    who calls an engine by the public name goes on until you unload it. An adapter that nobody can
-    read is adopted as it is and said to be unverified.
+    tell which engines list it, and from where. Its bytes are hashed here, or by nodes where only
+    they have them; every node verifies its copy and loads it under its identity, and gateways serve
+    SERVICE. Nothing that runs is disturbed: who calls an engine by the public name goes on until
+    you unload it. An adapter that no node can read is adopted as it is, and said to be unverified.
     """
     session = session_of(ctx)
     check_name(service, what="service")
