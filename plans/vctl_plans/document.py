@@ -138,6 +138,7 @@ class WeightedDocument(ForwardDocument, frozen=True, kw_only=True, tag="weighted
     steps: Annotated[tuple[Step, ...], Meta(min_length=1)] = tuple(
         Step(weight=weight) for weight in DEFAULT_WEIGHTS
     )
+    pins: Duration = 0  # how long sessions may hold on to their release once all traffic moved
 
 
 class UserGroupDocument(ForwardDocument, frozen=True, kw_only=True, tag="user-group"):
@@ -263,14 +264,18 @@ def plan_steps(document: AnyDocument) -> tuple[PlanStep, ...]:
         PlanError: A soak is below zero, or without an end.
     """
     if isinstance(document, WeightedDocument):
-        return tuple(
+        steps = [
             PlanStep(
                 weight=float(step.weight),
                 soak_s=duration_s(step.soak, path=f"steps[{n}].soak"),
                 manual=step.manual,
             )
             for n, step in enumerate(document.steps)
-        )
+        ]
+        # Sessions hold on while the last step soaks: it does so for as long as they may.
+        pins_s = duration_s(document.pins, path="pins")
+        last = msgspec.structs.replace(steps[-1], soak_s=max(steps[-1].soak_s, pins_s))
+        return (*steps[:-1], last)
     if isinstance(document, FullSwitchDocument | UserGroupDocument):
         soak_s = duration_s(document.soak, path="soak")
         return (PlanStep(soak_s=soak_s, manual=getattr(document, "manual", False)),)

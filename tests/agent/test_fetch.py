@@ -326,6 +326,33 @@ def test_stop_keeps_what_came_and_ends_soon(
     assert missing == about.sent_bytes()
 
 
+def test_stop_breaks_a_read_that_waits(
+    store: ArtifactStore, served: tuple[str, Behaviour], tmp_path: Path
+) -> None:
+    """A server that has stalled holds nobody up, for its silence is no answer yet."""
+    url, about = served
+    artifact = make_model(tmp_path / "srv/v1", (1,), url=url)
+    said: list[Stopped] = []
+
+    def stop(_phase: NodePhase, _done: int, _size: int) -> None:
+        about.delay_s = 600.0
+        if any(path.endswith(WEIGHTS) for _, path, _ in about.requests):
+            raise Stopped("the agent is shutting down")
+
+    def stage() -> None:
+        try:
+            store.stage(artifact, stop, kind="model")
+        except Stopped as stopped:
+            said.append(stopped)
+
+    fetching = threading.Thread(target=stage, daemon=True)
+    fetching.start()
+    fetching.join(15)
+
+    assert not fetching.is_alive()
+    assert 1 == len(said)
+
+
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -21,7 +21,7 @@ HALF = a_route(candidate=2, weight=12.5)
 
 
 def a_split(**more: object) -> Split:
-    return split_of(a_route(**more), revision=7, gateways=GATEWAYS)  # type: ignore[arg-type]
+    return split_of(a_route(**more), revision=7, gateways=GATEWAYS)
 
 
 def test_split_is_the_routes():

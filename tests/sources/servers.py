@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -164,15 +165,18 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, Behaviour]]:
+def serving(folder: Path, *, tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, Behaviour]]:
     """Serve a folder on loopback; give the URL, and how it behaves."""
     about = Behaviour(folder)
     handler = type("Handler", (_Handler,), {"behaviour": about})
     with _Server(("127.0.0.1", 0), handler) as server:
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", about
+            scheme = "https" if tls else "http"
+            yield f"{scheme}://127.0.0.1:{server.server_address[1]}", about
         finally:
             server.shutdown()
             thread.join()

@@ -45,6 +45,7 @@ from vctl_agent.gateway.listening import Served, serving
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.persist import Saver, load, write_atomically
+from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
@@ -147,7 +148,9 @@ class Gateway:
             stack.callback(upstream.close)
             fleet, key = settings.fleet, settings.fleet_key
             if key is None:
-                _log.info("hops are off: there is no fleet key", setting="--fleet-key-file")
+                _log.info(
+                    "hops and pins are off: there is no fleet key", setting="--fleet-key-file"
+                )
             proxy = Proxy(
                 self.live,
                 self.references,
@@ -162,6 +165,8 @@ class Gateway:
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 access_log=self._access_log(),
+                pins=self._pins(),
+                has_cookie=settings.has_session_cookie,
             )
             for name, run in (
                 ("saver", self._saver.run),
@@ -227,6 +232,16 @@ class Gateway:
             self._inherited = counts
             self.link.ring()
         _log.info("the former gateway has ended")
+
+    def _pins(self) -> Pins | None:
+        settings = self._settings
+        if settings.fleet_key is None:
+            return None
+
+        def digest(service: str, number: int) -> str:
+            return self.live.acted.known.digest((service, number))
+
+        return Pins(settings.fleet_key, fleet=settings.fleet, digest=digest)
 
     def _access_log(self) -> AccessLog | None:
         settings = self._settings

@@ -37,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     takes_over: bool = False  # the place of the gateway that runs on this state
     has_passthrough: bool = False
     has_access_log: bool = True
+    has_session_cookie: bool = False
 
 
 _RENAMED = {
@@ -48,6 +49,7 @@ _RENAMED = {
     "passthrough": "has_passthrough",
     "take_over": "takes_over",
     "access_log": "has_access_log",
+    "session_cookie": "has_session_cookie",
 }
 
 
@@ -98,6 +100,8 @@ _OPTIONS = (
            "file with the key that the fleet's gateways share, to pass requests to one another"),
     Option("passthrough", "VCTL_GATEWAY_PASSTHROUGH", "off", read.switch,
            "pass models that are no service on to the engine unchanged"),
+    Option("session-cookie", "VCTL_GATEWAY_SESSION_COOKIE", "off", read.switch,
+           "give pins as a cookie as well, for clients that keep cookies and no header fields"),
     Option("access-log", "VCTL_GATEWAY_ACCESS_LOG", "on", read.switch,
            "one line a request on stderr"),
 )  # fmt: skip
