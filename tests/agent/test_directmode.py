@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.agent.support import SERVICE, Node, a_rollout, make_releases
+from tests.agent.support import SERVICE, Cut, Node, a_rollout, make_releases
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.engines.suspect import Suspect
 from vctl_agent.gatewaylink import NoGateway
@@ -348,3 +348,33 @@ async def test_refused_replace_goes_back_as_well(tmp_path: Path, releases: dict[
     said = node.reports[-1].release(SERVICE, 2)
     assert said is not None
     assert (said.is_permanent, said.reason) == (True, "its rank is too high")
+
+
+async def test_agent_that_is_killed_after_any_effect_of_a_switch_is_finished_by_the_next(
+    tmp_path: Path,
+):
+    """Nothing is replaced twice for it, and nothing is believed that was not seen."""
+    for at in range(1, 100):
+        folder = tmp_path / f"cut{at}"
+        cut, releases = Cut(at), make_releases(folder, 2)
+        node = Node(folder, crashpoints=cut)
+        node = await through(node, direct_fleet(releases, revision=5, stable=1, good=(1,)), 5)
+        node = await through(node, switching(releases), 6)
+        assert path(node, releases[2]) == held(node)
+        replaced = [call for call, _ in node.engine.calls if call == "replace"]
+        assert ["replace", "replace"] == replaced, f"cut after {cut.effect}"
+        if not cut.effect:
+            break
+    assert 7 == at  # staged, replaced, probed, twice: every effect was cut after once
+
+
+async def through(node: Node, fleet: Fleet, revision: int) -> Node:
+    """Act on a route; where the agent is killed, start another on what it left."""
+    node.reconciler.want(fleet)
+    await node.settle(lambda: node.is_killed or acts_on(node) == revision)
+    if node.is_killed:
+        await node.bury()
+        node = Node(node.folder, node.engine)
+        node.reconciler.want(fleet)
+        await node.settle(lambda: acts_on(node) == revision)
+    return node
