@@ -28,7 +28,7 @@ from vctl_agent.engines.port import Engine
 from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
-from vctl_agent.gatewaylink import GatewayLink, NoGateway
+from vctl_agent.gatewaylink import open_link
 from vctl_agent.hasher import Hasher
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
@@ -117,7 +117,9 @@ class Agent:
         self._hasher = Hasher(artifacts.describe, self._wake)
         self._namer = Namer(executor, self._known_releases, self._wake)
         self._statistics = self._made_statistics()
-        self._link = self._made_link()
+        self._link = open_link(
+            settings.gateway, settings.socket, self._wake, on_statistics=self._statistics.take
+        )
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
@@ -140,13 +142,6 @@ class Agent:
             self._record(),
             ttl_s=settings.lease_ttl,
             crashpoints=self._crashpoints,
-        )
-
-    def _made_link(self) -> GatewayLink:
-        if self._settings.gateway == "none":
-            return NoGateway()
-        return GatewayLink(
-            str(self._settings.socket), self._wake, on_statistics=self._statistics.take
         )
 
     def _made_statistics(self) -> StatisticsWriter:

@@ -6,6 +6,7 @@ newest that it got. After a break it connects again for ever.
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -122,3 +123,16 @@ class NoGateway(GatewayLink):
     async def run(self) -> None:
         """Do nothing until cancelled."""
         await asyncio.Event().wait()
+
+
+def open_link(
+    gateway: str,
+    socket: Path,
+    wake: Callable[[], None],
+    *,
+    on_statistics: Callable[[GatewayStatistics], None],
+) -> GatewayLink:
+    """Return the link to the node's gateway, as `Settings.gateway` says it has one or none."""
+    if gateway == "none":
+        return NoGateway()
+    return GatewayLink(str(socket), wake, on_statistics=on_statistics)

@@ -23,10 +23,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     state: Path
     socket: Path
-    gateway: str  # "local", or "none": then the node serves only services in direct mode
     engine: str
     engine_url: str
     gateway_url: str
+    gateway: str  # "local", or "none": then the node serves only services in direct mode
     allowed_root: tuple[Path, ...]
     allowed_source: tuple[str, ...]  # prefixes of URIs; none: any source
     source_token_file: tuple[TokenFile, ...]
@@ -125,12 +125,12 @@ _OPTIONS = (
     Option("state", "VCTL_STATE", "/var/lib/vctl/agent", Path, "folder of artifacts and records"),
     Option("socket", "VCTL_SOCKET", "/run/vctl/gateway.sock", read.socket_path,
            "the gateway's Unix socket"),
-    Option("gateway", "VCTL_GATEWAY", "local", read.one_of("local", "none"),
-           "whether this node has a gateway; none: only services in direct mode are served"),
     Option("engine", "VCTL_ENGINE", "torch", read.one_of("torch"), "the engine's kind"),
     Option("engine-url", "VCTL_ENGINE_URL", None, read.url, "the engine's address"),
     Option("gateway-url", "VCTL_GATEWAY_URL", "", read.url,
            "where clients and peers reach the gateway; empty: only from its own host"),
+    Option("gateway", "VCTL_GATEWAY", "local", read.one_of("local", "none"),
+           "whether this node has a gateway; none: only services in direct mode are served"),
     Option("allowed-root", "VCTL_ALLOWED_ROOT", "", Path,
            "a folder that artifacts may be read from; may be repeated", is_many=True),
     Option("allowed-source", "VCTL_ALLOWED_SOURCE", "", read.source_prefix,
