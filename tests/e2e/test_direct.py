@@ -94,7 +94,7 @@ def test_engine_that_is_restarted_gets_its_release_again(fleet: Fleet) -> None:
     """The agent sees it, and acts on the route as before."""
     right = ask_engine(fleet.dev.engine_urls["n1"])
     fleet.dev.restart("n1", "engine")
-    fleet.until(lambda: _is_asked(fleet, right), within_s=90)
+    fleet.until(lambda: _is_asked(fleet, right), within_s=110)
 
 
 def _is_asked(fleet: Fleet, right: tuple[int, str]) -> bool:
