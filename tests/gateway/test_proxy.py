@@ -9,7 +9,15 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.gateway.support import Bench, a_release, a_route, nobody_url, ready, serving
+from tests.gateway.support import (
+    Bench,
+    a_release,
+    a_route,
+    eventually,
+    nobody_url,
+    ready,
+    serving,
+)
 from vctl_agent.gateway.proxy import FORWARDED
 from vctl_plans.route import Mode
 from vctl_plans.routing import cache_salt
@@ -287,7 +295,24 @@ async def test_service_in_direct_mode_is_nobodys_here(gateway: Bench):
     async with gateway.ask() as answer:
         error = await error_of(answer)
     assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
-    assert error["message"] == "support is not served here: its clients call the engines themselves"
+    assert error["message"].endswith("its clients call the engines themselves")
     async with gateway.client.get(f"{gateway.url}/v1/models") as answer:
         assert (await answer.json())["data"] == []
     assert gateway.engine.asked == []
+
+
+async def test_gateway_that_may_not_serve_alone_refuses_until_etcd_is_back(tmp_path: Path):
+    async with serving(tmp_path, has_access_log=False, isolation_s=0.05) as gateway:
+        async with gateway.ask() as answer:
+            assert 200 == answer.status
+        gateway.store.disconnect()
+        await eventually(lambda: gateway.gateway.live.is_isolated)
+        async with gateway.ask() as answer:
+            assert (503, "1") == (answer.status, answer.headers["Retry-After"])
+            assert "isolated" == (await error_of(answer))["code"]
+        async with gateway.client.get(f"{gateway.admin_url}/readyz") as answer:
+            assert 503 == answer.status
+        gateway.store.reconnect()
+        await eventually(lambda: not gateway.gateway.live.is_isolated)
+        async with gateway.ask() as answer:
+            assert 200 == answer.status

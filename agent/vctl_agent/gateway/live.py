@@ -48,6 +48,7 @@ class Live:
         clock: Seconds, monotonic.
         engine_url: Where the engine is while no agent has told.
         sender: Our node's name, if requests can be passed to peers; empty: they can't.
+        isolation_s: Seconds without contact after which nothing is served; 0: the last route is.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Live:
         clock: Callable[[], float],
         engine_url: str = "",
         sender: str = "",
+        isolation_s: float = 0.0,
     ) -> None:
         self.acted = acted
         self.acknowledged = acted
@@ -74,6 +76,7 @@ class Live:
         self._clock = clock
         self._engine_url = engine_url
         self._sender = sender
+        self._isolation_s = isolation_s
         self._was_ready = False
         self._contact: float | None = clock()  # when contact was lost; None: in contact now
         self._latch()
@@ -98,6 +101,11 @@ class Live:
     def last_contact_s(self) -> float:
         """Return the seconds since the store's watch was live (or the start); 0 while it is."""
         return self.overdue_s() if self._contact is None else self._clock() - self._contact
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the store has been away for longer than this gateway may serve without it."""
+        return bool(self._isolation_s) and self.last_contact_s() > self._isolation_s
 
     def learn(self, update: Update, *, cluster_id: int = 0) -> None:
         """Take an update of the store. A broken watch changes nothing that is served.
@@ -167,6 +175,8 @@ class Live:
         nothing on, is not.
         """
         known = self.acted.known
+        if self.is_isolated:
+            return "cut off from etcd for longer than it may serve"
         if not known.serving():
             return "" if has_passthrough and self.engine_url else "nothing is routed"
         missing = ", ".join(unready(known, self.targets))

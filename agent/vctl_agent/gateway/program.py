@@ -94,6 +94,7 @@ class Gateway:
             clock=time.monotonic,
             engine_url=settings.engine,
             sender=settings.node if settings.fleet_key else "",
+            isolation_s=settings.isolation_s,
         )
         self.link = AgentLink(
             self.state,

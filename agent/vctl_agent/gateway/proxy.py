@@ -167,10 +167,7 @@ class Proxy:
             return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
-            routes = self._live.acted.known.routes
-            listed = answers.models(
-                name for name, at in routes.items() if at.route.serving and not at.is_direct
-            )
+            listed = answers.models(self._live.acted.known.offered())
             return self._stamped(listed, passage)
         if path == "/health":
             return self._stamped(Answer(), passage)
@@ -184,8 +181,10 @@ class Proxy:
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
         if at is not None and at.is_direct:
-            message = f"{call.model} is not served here: its clients call the engines themselves"
-            raise Refused(404, message, code="model_not_found", param="model")
+            raise answers.no_model(call.model, "its clients call the engines themselves")
+        if at is not None and self._live.is_isolated:
+            message = "this gateway is cut off, and may not serve by what it knew before"
+            raise Refused(503, message, code="isolated")
         while at is not None:
             passage.service, passage.route = call.model, at.revision
             if self._barrier.admits(at) or self._live.overrides.get(call.model):
@@ -193,8 +192,7 @@ class Proxy:
             at = await self._held(call.model, passage)
         passage.route = 0
         if not self._is_passed_through(call.model):
-            message = f"there is no model {call.model!r} here"
-            raise Refused(404, message, code="model_not_found", param="model")
+            raise answers.no_model(call.model)
         passage.service = PASSED_THROUGH
         return await self._ask(request, passage, body, None)
 

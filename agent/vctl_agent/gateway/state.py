@@ -126,6 +126,10 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         listed, at = self.peers.get(service), self.releases.get(release_id)
         return listed.peers.of(number, at.release.digest) if listed and at else ()
 
+    def offered(self) -> list[str]:
+        """Return the services of which anything can be served here, in order."""
+        return sorted({service for service, _ in self.serving()})
+
     def serving(self) -> list[ReleaseId]:
         """Return every release that a request may get, in order."""
         return [
