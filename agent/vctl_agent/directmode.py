@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
-from vctl_agent.holdings import own
+from vctl_agent.holdings import own, proofs
 from vctl_agent.local import GatewayState
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Tries
@@ -72,7 +72,7 @@ class DirectMode:
         if is_of_engine and name in self._doing:
             return Verdict(verdict.phase)  # once the other one is done
         names = [own(release), name] if is_of_engine else [own(release)]
-        on = occasion(service, engine)
+        on = occasion(service, engine, release)
         self._start(Work(verdict.action, release, names, on, under=name), verdict.phase)
         return verdict
 
@@ -93,7 +93,9 @@ class DirectMode:
             is_held=is_held,
             is_probed=is_held
             and engine is not None
-            and self._probed.has(engine.incarnation, release.engine_name),
+            and all(
+                self._probed.has(engine.incarnation, name) for name in proofs(service, release)
+            ),
             is_coming=_is_coming(service, release),
             failure=self._failure(service, release, engine),
             suspect=engine.problem if engine else "",
@@ -110,7 +112,7 @@ class DirectMode:
     def _failure(
         self, service: Service, release: Release, engine: Description | None
     ) -> Failure | None:
-        on = occasion(service, engine)
+        on = occasion(service, engine, release)
         return self._tries.failure(key(release), on, is_wanted=True, is_resident=False)
 
     def _is_held(self, release: Release, engine: Description | None) -> bool:

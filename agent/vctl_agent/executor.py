@@ -16,13 +16,16 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Description, Engine
+from vctl_agent.engines.proving import Prover
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.fetched import Fetched
+from vctl_agent.golden import GoldenReader, ask_golden
 from vctl_agent.placing import directory, source_directory
-from vctl_agent.probed import Probed
+from vctl_agent.probed import BASE, Probed, golden_name
 from vctl_plans.errors import (
     ArtifactError,
     EngineError,
+    MalformedPrompt,
     MalformedWeights,
     NotAllowed,
     PermanentEngineError,
@@ -41,6 +44,7 @@ from vctl_plans.weights import KIND_OF
 _PERMANENT = (
     RootMismatch,
     MalformedWeights,
+    MalformedPrompt,
     NotAllowed,
     SourceMissing,
     SourceRefused,
@@ -86,6 +90,7 @@ class Executor:
         self,
         *,
         engine: Engine,
+        golden: GoldenReader,
         watch: EngineWatch,
         artifacts: ArtifactStore,
         probed: Probed,
@@ -95,6 +100,8 @@ class Executor:
     ) -> None:
         self._engine = engine
         self._clock = clock
+        self._golden = golden
+        self._prover = Prover(engine, probed)
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
@@ -114,6 +121,7 @@ class Executor:
         on_phase: OnPhase,
         *,
         keeps_adapter: bool = False,
+        golden: str = "",
         under: str = "",
     ) -> None:
         """Do *action* for *release*.
@@ -124,6 +132,7 @@ class Executor:
             on_phase: Told when the release enters a phase within the action.
             keeps_adapter: Another release needs the same adapter, or vctl did not load it: it is
                 not unloaded.
+            golden: Digest of the golden prompts that it must pass; empty: none.
             under: The name of its adapter in the engine; empty: its identity's.
 
         Raises:
@@ -136,7 +145,7 @@ class Executor:
             elif action is Action.LOAD:
                 await self._load(release)
             elif action is Action.PROBE:
-                await self._probe(under or name, key=name)
+                await self._probe(release, golden, under=under)
             elif action is Action.REPLACE:
                 await self._replace(under, release)
             elif action is Action.UNLOAD:
@@ -252,15 +261,30 @@ class Executor:
         if not seen or not seen.has(name, path):
             raise TemporaryEngineError(f"the engine replaced {name} and does not list it so")
 
-    async def _probe(self, name: str, *, key: str) -> None:
-        before = self._watch.latest
+    async def _probe(self, release: Release, golden: str, *, under: str) -> None:
+        """Prove the model, and then the release: each is noted by itself, and not asked again."""
+        name, before = release.engine_name, self._watch.latest
+        asked = under or name
+        is_proven = before is not None and self._probed.has(before.incarnation, name or BASE)
+        noted = golden_name(name, release.digest, golden) if is_proven and golden else name or BASE
         try:
-            await self._engine.probe(name)
+            if noted == (name or BASE):
+                note = await self._prover.prove(asked)
+            else:
+                note = await self._asked(before, release, golden, under=under)
         except PermanentEngineError as refusal:
-            await self._same_engine(before, name, refusal)
+            await self._same_engine(before, asked, refusal)
             raise
-        after = await self._same_engine(before, name)
-        self._probed.add(after.incarnation, key)
+        after = await self._same_engine(before, asked)
+        self._probed.add(after.incarnation, noted, note)
+
+    async def _asked(
+        self, engine: Description | None, release: Release, golden: str, *, under: str
+    ) -> str:
+        """Ask what the plan says, as a client would be answered: with the release's prompt."""
+        model = under or release.engine_name or (engine.facts.base if engine else "")
+        prompts, template = await self._golden.read(golden), self._application.template(release)
+        return await ask_golden(self._engine, model, prompts, template=template)
 
     async def swap_base(self, root: str) -> None:
         """Have the engine hold the base of *root*, and nothing of the one before.
@@ -294,7 +318,7 @@ class Executor:
         after = await self._watch.refresh()
         if not before or not after or before.incarnation != after.incarnation:
             raise TemporaryEngineError("the engine was restarted while it was probed") from cause
-        if all(resident.name != name for resident in after.adapters):
+        if name and all(resident.name != name for resident in after.adapters):
             raise TemporaryEngineError(f"{name} was unloaded while it was probed") from cause
         return after
 

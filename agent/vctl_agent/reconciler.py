@@ -31,6 +31,7 @@ from vctl_agent.watched import report_interval_s, watched
 from vctl_agent.work import Work, attempt, occasion
 from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
+from vctl_plans.fuse import spared_in_s
 from vctl_plans.inspection import Checks, Hashed, Named
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
@@ -198,6 +199,9 @@ class Reconciler:
         is_listed = is_listed or bool(service.ejected)
         may_unload = is_listed and not is_wanted and held.may_be_here
         key = (service.name, release.number)
+        failure = self._base.failure(release) or self._tries.failure(
+            key, occasion(service, engine, release), is_wanted=is_wanted, is_resident=is_resident
+        )
         return Facts(
             is_wanted=is_wanted,
             may_unload=may_unload,
@@ -210,9 +214,13 @@ class Reconciler:
             draining_s=self._draining_s(key, may_unload=may_unload),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
             suspect=engine.problem if engine else "",
-            failure=self._base.failure(release)
-            or self._tries.failure(
-                key, occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
+            failure=failure,
+            spared_in_s=spared_in_s(
+                service.fuse,
+                release,
+                failure,
+                stable=service.current_route.stable,
+                node=self._node,
             ),
         )
 
@@ -245,7 +253,7 @@ class Reconciler:
             verdict.action,
             release,
             changed(verdict.action, release, held),
-            occasion(service, engine),
+            occasion(service, engine, release),
             keeps_adapter=held.is_shared or is_foreign,
         )
         self._start(work, verdict.phase)
@@ -278,6 +286,7 @@ class Reconciler:
                 work.release,
                 on_phase,
                 keeps_adapter=work.keeps_adapter,
+                golden=on.golden,
                 under=work.under,
             )
             self._tries.forget(key)
@@ -300,6 +309,7 @@ class Reconciler:
                 number=release.number,
                 digest=release.digest,
                 model=release.engine_name or (engine.facts.base if engine else ""),
+                prompt=self._holdings.applied_prompt(release),
             )
             for service, release, verdict in verdicts
             if verdict.phase is NodePhase.READY and not service.is_direct
@@ -333,6 +343,8 @@ class Reconciler:
                     reason=verdict.reason,
                     is_permanent=verdict.is_permanent,
                     fetched_percent=self._percent(release, verdict.phase),
+                    fails_probe=verdict.fails_probe,
+                    probe=self._holdings.measured(service, release, engine),
                 )
                 for service, release, verdict in verdicts
                 if verdict.phase is not NodePhase.UNLOADED

@@ -4,6 +4,7 @@ import msgspec
 
 from vctl_agent.engines.port import Description
 from vctl_agent.tries import Key, Occasion
+from vctl_plans.golden import golden_of
 from vctl_plans.node_machine import Action
 from vctl_plans.release import Release
 from vctl_plans.snapshot import Service
@@ -35,6 +36,11 @@ def attempt(service: Service) -> str:
     return service.rollout.attempt if service.rollout else ""
 
 
-def occasion(service: Service, engine: Description | None) -> Occasion:
-    """Return when something of *service* is tried, if it is now."""
-    return Occasion(attempt(service), engine.incarnation if engine else "")
+def occasion(service: Service, engine: Description | None, release: Release) -> Occasion:
+    """Return when, and for what, something of *release* is tried, if it is now."""
+    return Occasion(
+        attempt=attempt(service),
+        incarnation=engine.incarnation if engine else "",
+        is_serving=service.current_route.stable == release.number,
+        golden=golden_of(release, service.rollout),
+    )

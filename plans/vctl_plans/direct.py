@@ -15,7 +15,7 @@ release is ready as soon as it is staged, and is loaded after that.)
 import msgspec
 
 from vctl_plans.errors import PlanError
-from vctl_plans.node_machine import Action, Failure, Verdict
+from vctl_plans.node_machine import Action, Failure, Verdict, failed
 from vctl_plans.phase import Component, NodePhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Release
@@ -100,8 +100,7 @@ def assess(facts: Facts) -> Verdict:
 def _turn(facts: Facts) -> Verdict:
     failure = facts.failure
     if failure and (failure.is_permanent or failure.retry_in_s > 0):
-        wake_s = None if failure.is_permanent else failure.retry_in_s
-        return Verdict(failure.phase, Action.NONE, failure.reason, failure.is_permanent, wake_s)
+        return failed(failure)
     if facts.is_active and facts.is_held:
         return _held(facts)
     if not facts.is_staged:

@@ -25,16 +25,15 @@ SPEC = ServiceSpec(service=SERVICE, mode=Mode.DIRECT)
 
 
 class Picky(FakeEngine):
-    """An engine whose probe fails on what it holds from some directories."""
+    """An engine that answers as its base does by what it holds from some directories."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bad: set[str] = set()
 
-    async def probe(self, name: str) -> None:
-        await super().probe(name)
-        if self.adapters.get(name) in self.bad:
-            raise PermanentEngineError(f"{name}: it answers exactly as the base model")
+    def _source(self, model: str) -> str:
+        is_bad = self.adapters.get(model) in self.bad
+        return super()._source(self.facts.base if is_bad else model)
 
 
 def direct_fleet(
@@ -135,7 +134,7 @@ async def test_first_release_takes_the_name_once_it_is_routed(
 
     await serving(node, releases)
 
-    assert [("replace", SERVICE), ("probe", SERVICE)] == node.engine.calls
+    assert [("replace", SERVICE), ("answer", SERVICE)] == node.engine.calls
     assert {SERVICE: path(node, releases[1])} == node.engine.adapters
 
 
@@ -145,18 +144,18 @@ async def test_switch_replaces_and_probes_before_the_route_is_reported(
     node = Node(tmp_path)
     await serving(node, releases)
     node.engine.calls.clear()
-    node.engine.failures["probe"] = TemporaryEngineError("busy")
+    node.engine.failures["answer"] = TemporaryEngineError("busy")
     node.reconciler.want(switching(releases))
-    await node.settle(lambda: ("probe", SERVICE) in node.engine.calls)
+    await node.settle(lambda: node.phase(2) is NodePhase.FAILED)
     await node.idle()
     assert (path(node, releases[2]), 0) == (held(node), acts_on(node))
 
-    del node.engine.failures["probe"]
+    del node.engine.failures["answer"]
     node.now += 60
     await node.settle(lambda: acts_on(node) == 6)
 
     assert ("replace", SERVICE) == node.engine.calls[0]
-    assert ["replace"] == [call for call, _ in node.engine.calls if call != "probe"]
+    assert ["replace"] == [call for call, _ in node.engine.calls if call != "answer"]
     assert NodePhase.READY is node.phase(1)  # it lies on disk, for the way back
     assert "" == node.reconciler.unserved
 
@@ -190,10 +189,8 @@ async def test_failed_probe_goes_back_by_itself_and_reports(
     said = node.reports[-1].release(SERVICE, 2)
 
     assert said is not None
-    assert (said.is_permanent, said.reason) == (
-        True,
-        "support: it answers exactly as the base model",
-    )
+    assert (said.is_permanent, said.fails_probe) == (True, True)
+    assert "as the base" in said.reason
     assert (0, []) == (acts_on(node), engine.calls)
     assert NodePhase.READY is node.phase(1)
 
@@ -276,7 +273,7 @@ async def test_restarted_engine_is_given_the_release_again(
     await node.settle(lambda: node.phase(1) is not NodePhase.READY)
     assert 0 == acts_on(node)
     await node.settle(lambda: acts_on(node) == 5)
-    assert [("replace", SERVICE), ("probe", SERVICE)] == node.engine.calls
+    assert [("replace", SERVICE), ("answer", SERVICE)] == node.engine.calls
 
 
 async def test_next_agent_adopts_what_it_finds(tmp_path: Path, releases: dict[int, Release]):

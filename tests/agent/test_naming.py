@@ -130,7 +130,7 @@ async def test_adopted_adapter_serves_from_where_it_is(tmp_path: Path):
     node.engine.adapters["tuned"] = "/by/hand"
     node.reconciler.want(a_fleet({1: release}, rollout=a_rollout(1)))
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
-    assert [("probe", "tuned")] == node.engine.calls
+    assert [("answer", "tuned")] == node.engine.calls
     assert node.link.told is not None
     assert ["tuned"] == [ready.model for ready in node.link.told.ready]
 
