@@ -25,6 +25,7 @@ from vctl_agent.candidate import Candidate
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
+from vctl_agent.engines.restarting import Restarter
 from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -99,7 +100,7 @@ class Agent:
             artifacts,
             incarnation=lambda: watch.incarnation,
             crashpoints=self._crashpoints,
-            hook=_hook(settings),
+            hook=_hook(settings.hook, settings.hook_timeout),
         )
         application.open()
         executor = Executor(
@@ -112,6 +113,7 @@ class Agent:
         )
         self._artifacts = artifacts
         self._engine_watch = watch
+        self._restarter = self._made_restarter(watch)
         self._inspector = Inspector(artifacts, self._known_releases, self._wake)
         self._hasher = Hasher(artifacts.describe, self._wake)
         self._statistics = self._made_statistics()
@@ -138,6 +140,18 @@ class Agent:
             self._record(),
             ttl_s=settings.lease_ttl,
             crashpoints=self._crashpoints,
+        )
+
+    def _made_restarter(self, watch: EngineWatch) -> Restarter:
+        settings = self._settings
+        begun = Probed(settings.state / "restarted.json")
+        begun.open()
+        return Restarter(
+            _hook(settings.engine_restart_hook, settings.engine_restart_timeout),
+            watch,
+            begun,
+            node=settings.node,
+            engine_url=settings.engine_url,
         )
 
     def _made_statistics(self) -> StatisticsWriter:
@@ -176,6 +190,7 @@ class Agent:
 
     def _wake(self) -> None:
         self._reconciler.wake()
+        self._restarter.look()
 
     def _on_facts(self, facts: EngineFacts) -> None:
         self._presence.announce(facts)
@@ -212,6 +227,7 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._engine_watch.run())
+                group.create_task(self._restarter.run())
                 group.create_task(self._link.run())
                 group.create_task(self._follow_services())
                 group.create_task(self._reconciler.run(self._link))
@@ -282,10 +298,10 @@ class Agent:
         )
 
 
-def _hook(settings: Settings) -> Hook | None:
-    if not settings.hook:
+def _hook(command: Sequence[str], timeout_s: float) -> Hook | None:
+    if not command:
         return None
-    return Hook(settings.hook, timeout_s=settings.hook_timeout, environment=os.environ)
+    return Hook(command, timeout_s=timeout_s, environment=os.environ)
 
 
 def lock_state(state: Path) -> int:

@@ -25,6 +25,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket: Path
     engine: str
     engine_url: str
+    engine_key_file: Path | None
+    engine_max_adapters: int  # 0: as many as the engine tells
+    engine_restart_hook: tuple[str, ...]  # the program and its arguments; empty: none
+    engine_restart_timeout: float  # seconds
     gateway_url: str
     allowed_root: tuple[Path, ...]
     allowed_source: tuple[str, ...]  # prefixes of URIs; none: any source
@@ -124,8 +128,16 @@ _OPTIONS = (
     Option("state", "VCTL_STATE", "/var/lib/vctl/agent", Path, "folder of artifacts and records"),
     Option("socket", "VCTL_SOCKET", "/run/vctl/gateway.sock", read.socket_path,
            "the gateway's Unix socket"),
-    Option("engine", "VCTL_ENGINE", "torch", read.one_of("torch"), "the engine's kind"),
+    Option("engine", "VCTL_ENGINE", "torch", read.one_of("torch", "vllm"), "the engine's kind"),
     Option("engine-url", "VCTL_ENGINE_URL", None, read.url, "the engine's address"),
+    Option("engine-key-file", "VCTL_ENGINE_KEY_FILE", "", read.optional_path,
+           "file with the API key that the engine asks for"),
+    Option("engine-max-adapters", "VCTL_ENGINE_MAX_ADAPTERS", "0", read.whole_number,
+           "adapters that the engine serves side by side, where it does not tell; 0: as it tells"),
+    Option("engine-restart-hook", "VCTL_ENGINE_RESTART_HOOK", "", read.command,
+           "command that restarts an engine which must serve nothing any more; told on stdin why"),
+    Option("engine-restart-timeout", "VCTL_ENGINE_RESTART_TIMEOUT", "5m", read.at_least_one_second,
+           "time after which that command is killed"),
     Option("gateway-url", "VCTL_GATEWAY_URL", "", read.url,
            "where clients and peers reach the gateway; empty: only from its own host"),
     Option("allowed-root", "VCTL_ALLOWED_ROOT", "", Path,

@@ -4,6 +4,17 @@ from collections.abc import Callable
 
 from vctl_agent.engines.port import Engine
 from vctl_agent.settings import Settings
+from vctl_plans.errors import VctlError
+
+
+def _vllm(settings: Settings) -> Engine:
+    from vctl_agent.engines.vllm.client import VllmEngine  # noqa: PLC0415
+
+    return VllmEngine(
+        settings.engine_url,
+        key=key_of(settings),
+        max_adapters=settings.engine_max_adapters or None,
+    )
 
 
 def _torch(settings: Settings) -> Engine:
@@ -12,9 +23,23 @@ def _torch(settings: Settings) -> Engine:
     return TorchEngine(settings.engine_url)
 
 
-_ADAPTERS: dict[str, Callable[[Settings], Engine]] = {"torch": _torch}
+_ADAPTERS: dict[str, Callable[[Settings], Engine]] = {"torch": _torch, "vllm": _vllm}
 
 
 def open_engine(settings: Settings) -> Engine:
     """Return the adapter for the engine of *settings*; it connects when it is first asked."""
     return _ADAPTERS[settings.engine](settings)
+
+
+def key_of(settings: Settings) -> str:
+    """Return the engine's API key; empty: it asks for none.
+
+    Raises:
+        VctlError: Its file cannot be read.
+    """
+    if settings.engine_key_file is None:
+        return ""
+    try:
+        return settings.engine_key_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise VctlError(f"the engine's key cannot be read: {cause}") from cause

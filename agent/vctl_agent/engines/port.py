@@ -29,7 +29,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     adapters: tuple[Resident, ...] = ()
     kv_used: float | None = None  # share of its KV cache, 0 to 1; None: not told
     free_memory: float | None = None  # share of the memory that it loads into; None: not told
-    problem: str = ""  # why it must serve nothing until it is restarted, as far as it can tell
+    problem: str = ""  # why it must serve nothing, as far as it can tell
+    needs_restart: bool = False  # and nothing else cures that
 
     def has(self, name: str, path: str) -> bool:
         """Whether *name* is listed and was loaded from *path*."""
