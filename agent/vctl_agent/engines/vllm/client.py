@@ -110,7 +110,8 @@ class VllmEngine:
     async def describe(self) -> Description:
         """Read what the engine holds now; its run first, so that no later one's word is taken."""
         told = await self._metrics()
-        cards, (state, problem) = await asyncio.gather(self._cards(), self._state_and_problem())
+        cards = await self._cards()
+        state, problem = await self._state_and_problem()
         stamp = state.stamp or Stamp(path=f"(weights {state.version!r})")
         base = _base(cards)
         return Description(
@@ -244,10 +245,8 @@ class VllmEngine:
     async def _state(self) -> _State:
         """Return what a vLLM in development mode tells; another is never paused or changed."""
         missing = (HTTPStatus.NOT_FOUND,)
-        paused, weights = await asyncio.gather(
-            self._http.ask("/is_paused", within_s=DESCRIBE_S, accept=missing),
-            self._http.ask("/weight_info", within_s=DESCRIBE_S, accept=missing),
-        )
+        paused = await self._http.ask("/is_paused", within_s=DESCRIBE_S, accept=missing)
+        weights = await self._http.ask("/weight_info", within_s=DESCRIBE_S, accept=missing)
         if paused.is_error or weights.is_error:
             return _State()
         return _State(
