@@ -2,9 +2,9 @@
 
     python make_models.py FOLDER
 
-makes FOLDER/base and FOLDER/other (two bases of one shape) and FOLDER/v1, v2, v3 (LoRA adapters in
-the PEFT format for either), FOLDER/broken (cut short) and FOLDER/rank16 (a higher rank than the
-tests' engines take). The same bytes each time.
+makes FOLDER/base and FOLDER/other (two bases of one shape), FOLDER/narrow (a base of another) and
+FOLDER/v1, v2, v3 (LoRA adapters in the PEFT format for the first two), FOLDER/broken (cut short)
+and FOLDER/rank16 (a higher rank than the tests' engines take). The same bytes each time.
 """
 
 import json
@@ -25,12 +25,12 @@ STD = 0.5
 _SENTENCE = "A release serves on every node or on none, and the cache of one is never another's. "
 
 
-def make_base(folder: Path, seed: int) -> None:
+def make_base(folder: Path, seed: int, *, hidden: int = HIDDEN) -> None:
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
         num_hidden_layers=LAYERS,
         num_attention_heads=2,
         num_key_value_heads=2,
@@ -92,6 +92,7 @@ if __name__ == "__main__":
     place = Path(sys.argv[1])
     make_base(place / "base", seed=1)
     make_base(place / "other", seed=2)
+    make_base(place / "narrow", seed=3, hidden=HIDDEN // 2)
     for number in (1, 2, 3):
         make_adapter(place / f"v{number}", seed=number)
     make_adapter(place / "rank16", seed=4, rank=16)
