@@ -124,6 +124,7 @@ class Running:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     error: str = ""
+    is_whole: bool = False  # its end has come: http.client takes a broken stream for one that ended
     has_begun: threading.Event = field(default_factory=threading.Event)
 
     def read(self, url: str, body: dict[str, Any]) -> None:
@@ -142,7 +143,9 @@ class Running:
             self.has_begun.set()
 
     def take(self, line: bytes) -> None:
-        if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+        if line.startswith(b"data: [DONE]"):
+            self.is_whole = True
+        if not line.startswith(b"data: {"):
             return
         for choice in json.loads(line[6:])["choices"]:
             self.tokens += choice.get("token_ids") or []

@@ -1,7 +1,8 @@
-"""A fleet of one node whose engine is a real vLLM, under a load of which every answer is judged."""
+"""A fleet whose engines are real vLLMs, under a load of which every answer is judged."""
 
 import json
 import os
+import sys
 import threading
 import time
 import urllib.error
@@ -32,26 +33,27 @@ def references(vllm: Vllm, adapters: Sequence[str]) -> References:
 
 
 class Supervisor:
-    """Starts a vLLM again when it has ended, as systemd or a kubelet would.
+    """Starts vLLMs again when they have ended, as systemd or a kubelet would.
 
     Args:
-        vllm: The engine.
-        pid_file: Gets its process group, for who wants to end it.
+        vllms: The engines.
+        folder: Gets a file for each, named by its port, with its process group.
     """
 
-    def __init__(self, vllm: Vllm, pid_file: Path) -> None:
-        self._vllm = vllm
-        self.pid_file = pid_file
+    def __init__(self, vllms: Sequence[Vllm], folder: Path) -> None:
+        self._vllms = vllms
+        self.folder = folder
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
-        self.starts = 0
+        self.started: list[Vllm] = []
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
-            if not self._vllm.program.is_running:
-                self._vllm.program.start()
-                self.starts += 1
-            self.pid_file.write_text(str(self._vllm.program.pid))
+            for vllm in self._vllms:
+                if not vllm.program.is_running:
+                    vllm.program.start()
+                    self.started.append(vllm)
+                (self.folder / str(vllm.port)).write_text(str(vllm.program.pid))
 
     @contextmanager
     def running(self) -> Iterator["Supervisor"]:
@@ -63,16 +65,32 @@ class Supervisor:
             self._thread.join()
 
 
+_HOOK = """
+import json, os, pathlib, signal, sys
+folder = pathlib.Path(sys.argv[1])
+told = json.load(sys.stdin)
+(folder / "told").write_text(json.dumps(told))
+os.killpg(int((folder / told["engine_url"].rpartition(":")[2]).read_text()), signal.SIGKILL)
+"""
+
+
+def restart_hook(folder: Path) -> str:
+    """Return a command that ends an engine, so that its supervisor starts it again."""
+    script = folder / "restart.py"
+    script.write_text(_HOOK)
+    return f"{sys.executable} {script} {folder}"
+
+
 @contextmanager
-def a_vllm_fleet(folder: Path, vllm: Vllm, *agent_arguments: str) -> Iterator[Fleet]:
-    """Run etcd, an agent and a gateway beside a vLLM that runs already."""
+def a_vllm_fleet(folder: Path, vllms: Sequence[Vllm], *agent_arguments: str) -> Iterator[Fleet]:
+    """Run etcd, and an agent and a gateway beside each vLLM, which run already."""
     options = Options(
-        nodes=1,
+        nodes=len(vllms),
         lease_ttl_s=LEASE_TTL_S,
-        engine_url=vllm.url,
+        engine_urls=[vllm.url for vllm in vllms],
         agent_arguments=("--engine", "vllm", "--log-level", "debug", *agent_arguments),
     )
-    with DevFleet(folder, options, env=os.environ, allowed_roots=[vllm.models]) as dev:
+    with DevFleet(folder, options, env=os.environ, allowed_roots=[vllms[0].models]) as dev:
         dev.start()
         yield Fleet(dev)
 
@@ -90,7 +108,7 @@ class Answer:
 class Load:
     """Clients that keep asking, every other answer as a stream; each request a session."""
 
-    url: str
+    urls: Sequence[str]
     answers: list[Answer] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -99,16 +117,18 @@ class Load:
         number = first
         while not self._stop.is_set():
             try:
-                self.answers.append(self._ask(number % len(PROMPTS), is_stream=bool(number % 2)))
+                url = self.urls[number // 2 % len(self.urls)]
+                prompt = number % len(PROMPTS)
+                self.answers.append(self._ask(url, prompt, is_stream=bool(number % 2)))
             except (OSError, ValueError, KeyError, AssertionError) as error:
                 self.failures.append(repr(error))
                 self._stop.wait(0.1)
             number += 1
 
-    def _ask(self, prompt: int, *, is_stream: bool) -> Answer:
+    def _ask(self, url: str, prompt: int, *, is_stream: bool) -> Answer:
         body = question(SERVICE, PROMPTS[prompt]) | {"user": uuid4().hex, "stream": is_stream}
         request = urllib.request.Request(
-            f"{self.url}/v1/completions",
+            f"{url}/v1/completions",
             data=json.dumps(body).encode(),
             headers={"content-type": "application/json"},
         )
@@ -119,6 +139,7 @@ class Load:
             running = Running()
             for line in response:
                 running.take(line)
+            assert running.is_whole, "the stream broke off"
             streamed = Said(tuple(running.logprobs), tuple(running.tokens), cached=0)
             return Answer(release, prompt, streamed)
 

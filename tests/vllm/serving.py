@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -69,11 +69,6 @@ class Vllm:
         """Return the directory of a base or an adapter."""
         return str(self.models / name)
 
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        self.program.start()
-        self.wait_ready()
-
     def wait_ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
         while not self.is_ready:
@@ -119,9 +114,23 @@ def vllm_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def vllm(vllm_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
     """A vLLM that has all that vctl can use."""
-    made = Vllm(venv(), vllm_models, tmp_path_factory.mktemp("vllm"))
+    with started(Vllm(venv(), vllm_models, tmp_path_factory.mktemp("vllm"))) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def second_vllm(vllm_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    """Another one, for a fleet of two nodes."""
+    with started(Vllm(venv(), vllm_models, tmp_path_factory.mktemp("vllm"))) as made:
+        yield made
+
+
+@contextmanager
+def started(made: Vllm) -> Iterator[Vllm]:
+    """Have it run within the block."""
     try:
-        made.start()
+        made.program.start()
+        made.wait_ready()
         yield made
     finally:
         made.stop()

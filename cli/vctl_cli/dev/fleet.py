@@ -122,7 +122,7 @@ class DevFleet:
         layout = self.layout
         self._say(f"starting etcd and {len(self.nodes)} nodes in {self.folder}")
         self._start(layout.etcd())
-        if not self.options.engine_url:
+        if not self.options.engine_urls:
             self.models.make_base()
             for node in self.nodes:
                 self._start(layout.engine(node))

@@ -31,7 +31,7 @@ class Options:
     engine_arguments: Sequence[str] = ()
     agent_arguments: Sequence[str] = ()
     agent_env: Mapping[str, str] | None = None
-    engine_url: str = ""  # an engine that runs already, for a fleet of one node; empty: our own
+    engine_urls: Sequence[str] = ()  # engines that run already, one a node; none: our own
 
 
 def clean(env: Mapping[str, str]) -> dict[str, str]:
@@ -82,7 +82,9 @@ class Layout:
 
     def engine_url(self, node: str) -> str:
         """Return where a node's engine answers, whoever started it."""
-        return self.options.engine_url or self.url(node, "engine")
+        if self.options.engine_urls:
+            return self.options.engine_urls[self.nodes.index(node)]
+        return self.url(node, "engine")
 
     def address(self, node: str, part: str) -> str:
         """Return the host and port of a part of a node."""
