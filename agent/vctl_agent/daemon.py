@@ -146,13 +146,8 @@ class Agent:
         settings = self._settings
         begun = Probed(settings.state / "restarted.json")
         begun.open()
-        return Restarter(
-            _hook(settings.engine_restart_hook, settings.engine_restart_timeout),
-            watch,
-            begun,
-            node=settings.node,
-            engine_url=settings.engine_url,
-        )
+        hook = _hook(settings.engine_restart_hook, settings.engine_restart_timeout)
+        return Restarter(hook, watch, begun, node=settings.node, engine_url=settings.engine_url)
 
     def _made_statistics(self) -> StatisticsWriter:
         return StatisticsWriter(

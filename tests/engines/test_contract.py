@@ -69,7 +69,7 @@ def _run(verb: str, *arguments: object) -> None:
     params=[
         "fake",
         pytest.param("torch", marks=pytest.mark.torch),
-        pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(400)]),
+        pytest.param("vllm", marks=[pytest.mark.vllm, pytest.mark.timeout(900)]),
     ]
 )
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:

@@ -19,7 +19,7 @@ import pytest
 from vctl_cli.dev.ports import HOST, Ports
 from vctl_cli.dev.program import Program, ended
 
-READY_WITHIN_S = 240.0
+READY_WITHIN_S = 400.0
 BASE = "tiny"
 
 EVERYTHING = ("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", "8",

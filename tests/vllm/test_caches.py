@@ -28,7 +28,7 @@ from vctl_agent.engines.vllm import changing
 from vctl_agent.engines.vllm.client import VllmEngine
 from vctl_plans.errors import TemporaryEngineError
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 RESET = "/reset_prefix_cache?reset_running_requests=true&reset_external=true"
 LONG = 200

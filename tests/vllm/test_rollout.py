@@ -24,7 +24,7 @@ from tests.vllm.serving import Vllm
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase, RolloutPhase
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
 
 ADAPTERS = ("v1", "v2", "v3")
 

@@ -10,7 +10,7 @@ from vctl_agent.engines.vllm.client import VllmEngine
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 KEY = "sesame"
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1"
