@@ -270,7 +270,7 @@ class Reconciler:
                 service=service.name,
                 number=release.number,
                 digest=release.digest,
-                model=release.engine_name or (engine.facts.base if engine else ""),
+                model=engine.model(release.engine_name) if engine else release.engine_name,
             )
             for service, release, verdict in verdicts
             if verdict.phase is NodePhase.READY

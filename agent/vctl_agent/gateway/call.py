@@ -23,6 +23,7 @@ from vctl_plans.routing import (
 )
 
 _DECIDING = (*CONVERSATION, "prompt_cache_key", "user")
+_OTHER_ADAPTER = "lora_path"
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
@@ -94,6 +95,8 @@ def read_asked(
 def engine_body(call: Call, target: Target) -> bytes:
     """Return the body for the engine: its own name of the model, and the cache salt.
 
+    SGLang's other way to name an adapter is left out: it would bring one of another release.
+
     Raises:
         Refused: 400, the client's own salt is not text.
     """
@@ -102,7 +105,25 @@ def engine_body(call: Call, target: Target) -> bytes:
         "model": msgspec.Raw(_encoder.encode(target.model)),
         "cache_salt": msgspec.Raw(_encoder.encode(salt)),
     }
-    return _encoder.encode(call.fields | replaced)
+    kept = {name: raw for name, raw in call.fields.items() if name != _OTHER_ADAPTER}
+    return _encoder.encode(kept | replaced)
+
+
+def named_adapters(call: Call) -> list[str]:
+    """Return each name by which a body that is passed on unchanged may mean an adapter.
+
+    SGLang takes ``base:adapter`` as a model, and the field ``lora_path`` beside it.
+    """
+    other = _value(call.fields, _OTHER_ADAPTER)
+    others = other if isinstance(other, list) else [other]
+    names = [call.model, *(name for name in others if isinstance(name, str))]
+    return [end for name in names for end in _ends(name)]
+
+
+def _ends(name: str) -> list[str]:
+    """Return a name, and what is left of it after each of its colons."""
+    parts = name.split(":")
+    return [":".join(parts[n:]).strip() for n in range(len(parts))]
 
 
 def _user(call: Call) -> str:
