@@ -19,7 +19,7 @@ import msgspec
 
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
-from vctl_agent.hook import Hook
+from vctl_agent.hook import AnyHook
 from vctl_agent.probed import Probed
 from vctl_plans.errors import ArtifactError, NotAllowed, PlanError, TemporaryEngineError
 from vctl_plans.names import check_name
@@ -56,7 +56,7 @@ class Application:
         artifacts: Where the components lie.
         incarnation: Gives the engine's run; empty while it is away. A hook counts for one run.
         crashpoints: Counts effects.
-        hook: The operator's command, if there is one.
+        hook: The operator's command or address, if there is one.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Application:
         *,
         incarnation: Callable[[], str],
         crashpoints: Crashpoints,
-        hook: Hook | None = None,
+        hook: AnyHook | None = None,
     ) -> None:
         self._directory = state / "releases"
         self._artifacts = artifacts

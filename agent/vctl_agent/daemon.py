@@ -31,7 +31,7 @@ from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.hasher import Hasher
-from vctl_agent.hook import Hook
+from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
@@ -100,7 +100,7 @@ class Agent:
             artifacts,
             incarnation=lambda: watch.incarnation,
             crashpoints=self._crashpoints,
-            hook=_hook(settings.hook, settings.hook_timeout),
+            hook=_hook(settings.hook, settings.hook_timeout, settings.hook_token_file),
         )
         application.open()
         executor = Executor(
@@ -293,10 +293,12 @@ class Agent:
         )
 
 
-def _hook(command: Sequence[str], timeout_s: float) -> Hook | None:
-    if not command:
+def _hook(
+    target: Sequence[str], timeout_s: float, token_file: Path | None = None
+) -> AnyHook | None:
+    if not target:
         return None
-    return Hook(command, timeout_s=timeout_s, environment=os.environ)
+    return open_hook(target, timeout_s=timeout_s, environment=os.environ, token_file=token_file)
 
 
 def lock_state(state: Path) -> int:

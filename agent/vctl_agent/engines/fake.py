@@ -33,6 +33,7 @@ class FakeEngine:
         self.calls: list[tuple[str, str]] = []
         self.troubles: dict[str, Trouble] = {}  # by method, or `ANY`
         self.failures: dict[str, EngineError] = {}  # by method: raised before anything is done
+        self.unfit: set[str] = set()  # directories that it refuses to load
         self.patience_s = 0.02  # of a caller, after which a call that hangs is given up
         self.slow_s = 0.02
         self.free_memory: float | None = None
@@ -93,6 +94,8 @@ class FakeEngine:
         """Hold an adapter."""
         self._need(Capability.ADAPTERS)
         if await self._meet("load", name):
+            if path in self.unfit or self.adapters.get(name, path) != path:
+                raise PermanentEngineError(f"the engine refuses {name} from {path}")
             self.adapters[name] = path
         self._leave("load")
 
@@ -106,6 +109,8 @@ class FakeEngine:
     async def probe(self, name: str) -> None:
         """Find nothing wrong, unless scripted."""
         await self._meet("probe", name)
+        if name not in self.adapters:
+            raise PermanentEngineError(f"there is no {name}")
         self.cached += 1
         self._leave("probe")
 

@@ -27,7 +27,7 @@ _STRANGERS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _TEXT_CHARS = 200
 
 
-class Unanswered(TemporaryEngineError):
+class UnansweredError(TemporaryEngineError):
     """It was asked, and did not answer in time: whether it did what was asked is not known."""
 
 
@@ -72,7 +72,7 @@ class EngineHttp:
             accept: Statuses of errors that are an answer to the caller; a refused key is none.
 
         Raises:
-            Unanswered: No answer in time.
+            UnansweredError: No answer in time.
             TemporaryEngineError: It is away, or says that it may work later.
             PermanentEngineError: Any other error.
         """
@@ -128,7 +128,7 @@ class EngineHttp:
 def _away(cause: Exception) -> type[TemporaryEngineError]:
     """Return the kind of a failure; where no connection was made, nothing was asked."""
     is_late = isinstance(cause, (TimeoutError, httpx.ReadTimeout))
-    return Unanswered if is_late else TemporaryEngineError
+    return UnansweredError if is_late else TemporaryEngineError
 
 
 def said_by(response: httpx.Response) -> str:

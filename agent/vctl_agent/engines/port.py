@@ -100,9 +100,7 @@ class Engine(Protocol):
 def cannot(facts: EngineFacts, capability: Capability) -> PermanentEngineError:
     """Return the refusal of what an engine cannot do, with what would change that."""
     remedy = facts.remedy(capability)
-    needs_restart = all(
-        lack.needs_restart for lack in facts.lacks if lack.capability is capability
-    )
+    needs_restart = all(lack.needs_restart for lack in facts.lacks if lack.capability is capability)
     return PermanentEngineError(
         f"the {facts.kind} engine cannot do that as it was started ({capability})",
         hint=f"start it with {remedy}" if remedy and needs_restart else remedy,

@@ -20,7 +20,8 @@ from typing import Any, Self
 
 import msgspec
 
-from vctl_agent.engines.http import CHANGE_S, DESCRIBE_S, EngineHttp, Unanswered
+from vctl_agent.engines.asking import answer
+from vctl_agent.engines.http import DESCRIBE_S, EngineHttp, UnansweredError, said_by
 from vctl_agent.engines.port import Description, Resident, cannot
 from vctl_agent.engines.probe import Answer, finding
 from vctl_agent.engines.sglang_base import BaseUpdate, model_info
@@ -42,16 +43,8 @@ UNLOAD_S = 60.0
 FLUSH_S = 20.0
 """That the engine waits for a moment without requests, in which it can flush."""
 
-_PROBE_PROMPT = "The same question asked twice must get the same answer, cached or not. " * 2
-_PROBE_TOKENS = 8
 _REFUSED = (HTTPStatus.BAD_REQUEST,)
-_CLOSED = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.METHOD_NOT_ALLOWED,
-)
+_NO_ROUTE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 
 
 class _Card(msgspec.Struct):
@@ -62,19 +55,6 @@ class _Card(msgspec.Struct):
 
 class _Cards(msgspec.Struct):
     data: list[_Card]
-
-
-class _Logprobs(msgspec.Struct):
-    tokens: tuple[str, ...]
-    token_logprobs: tuple[float, ...]
-
-
-class _Choice(msgspec.Struct):
-    logprobs: _Logprobs
-
-
-class _Completion(msgspec.Struct):
-    choices: tuple[_Choice]  # exactly one
 
 
 class SglangEngine:
@@ -127,14 +107,16 @@ class SglangEngine:
     async def load(self, name: str, path: str) -> None:
         """Load an adapter; one that is already there under this name and path is no error."""
         await self._need(Capability.ADAPTERS)
-        if Resident(name, path) in await self._adapters():
-            return
-        if await self._loaded(name, path):
+        there = {adapter.name: adapter.path for adapter in await self._adapters()}
+        if name in there and there[name] != path:
+            raise PermanentEngineError(f"the engine has {name} from {there[name]}")
+        if name in there or not await self._refusal(name, path):
             return
         # It may be the rest of an unload that failed half-way, which has to be ended first.
         await self._unloaded(name)
-        if not await self._loaded(name, path):
-            raise PermanentEngineError(f"the engine refuses {name} from {path}")
+        refusal = await self._refusal(name, path)
+        if refusal:
+            raise PermanentEngineError(f"the engine refuses {name}: {refusal}")
 
     async def unload(self, name: str) -> None:
         """Forget an adapter; one that is not there is no error."""
@@ -146,9 +128,9 @@ class SglangEngine:
         model = await model_info(self._http)
         asked = f"{model.served_model_name}:{name}"
         found = finding(
-            first=await self._answer(asked),
-            again=await self._answer(asked),
-            fresh=await self._answer(asked, salt=secrets.token_hex(16)),
+            first=await answer(self._http, asked),
+            again=await answer(self._http, asked),
+            fresh=await answer(self._http, asked, salt=secrets.token_hex(16)),
             base=await self._of_base(model),
         )
         if found:
@@ -168,14 +150,14 @@ class SglangEngine:
     async def flush(self) -> None:
         """Drop whatever is cached, as soon as no request runs."""
         await self._need(Capability.FLUSH)
-        answer = await self._admin.ask(
+        flushed = await self._admin.ask(
             "/flush_cache",
             method="POST",
             query={"timeout": f"{FLUSH_S:g}"},
             within_s=FLUSH_S + DESCRIBE_S,
             accept=_REFUSED,
         )
-        if answer.is_error:
+        if flushed.is_error:
             raise TemporaryEngineError(f"the engine was never idle within {FLUSH_S:g} s")
 
     async def replace(self, name: str, path: str) -> None:
@@ -192,20 +174,27 @@ class SglangEngine:
     async def _opened(self, server: ServerInfo) -> Doors:
         """Return what answers; tried once a start."""
         if not self._doors or self._doors[0] != server.start:
-            empty = await self._admin.ask(
-                "/load_lora_adapter", body={}, within_s=DESCRIBE_S, accept=_CLOSED
-            )
             doors = Doors(
-                admin=empty.status_code,
+                is_open=await self._is_open(),
                 has_salt=await self._has_salt(),
                 has_loads=await loads(self._http) is not None,
             )
             self._doors = (server.start, doors)
         return self._doors[1]
 
+    async def _is_open(self) -> bool | None:
+        """Whether adapters may be loaded: an empty call is refused as such; None: no such route."""
+        try:
+            empty = await self._admin.ask(
+                "/load_lora_adapter", body={}, within_s=DESCRIBE_S, accept=_NO_ROUTE + _REFUSED
+            )
+        except PermanentEngineError:  # the key is not the right one
+            return False
+        return True if empty.status_code in _REFUSED else None
+
     async def _has_salt(self) -> bool:
         """Whether requests may have a salt: unknown fields are taken without a word."""
-        response = await self._http.ask("/openapi.json", within_s=DESCRIBE_S, accept=_CLOSED)
+        response = await self._http.ask("/openapi.json", within_s=DESCRIBE_S, accept=_NO_ROUTE)
         if response.is_error:
             return False
         document: Any = self._http.read(response, Any)
@@ -226,22 +215,22 @@ class SglangEngine:
         cards = self._http.read(response, _Cards).data
         return tuple(Resident(card.id, card.root) for card in cards if card.parent is not None)
 
-    async def _loaded(self, name: str, path: str) -> bool:
+    async def _refusal(self, name: str, path: str) -> str:
+        """Load; return what was said against it, for a person, if it is not listed afterwards."""
         body = {"lora_name": name, "lora_path": path}
-        await self._admin.ask(
-            "/load_lora_adapter", body=body, within_s=CHANGE_S, accept=_REFUSED
-        )
-        return Resident(name, path) in await self._adapters()
+        said = await self._admin.ask("/load_lora_adapter", body=body, accept=_REFUSED)
+        is_there = said.is_success or Resident(name, path) in await self._adapters()
+        return "" if is_there else said_by(said)
 
     async def _unloaded(self, name: str) -> None:
         try:
             await self._admin.ask(
                 "/unload_lora_adapter", body={"lora_name": name}, within_s=UNLOAD_S, accept=_REFUSED
             )
-        except Unanswered as cause:
+        except UnansweredError as cause:
             await self._judge_hanging(name, cause)
 
-    async def _judge_hanging(self, name: str, cause: Unanswered) -> None:
+    async def _judge_hanging(self, name: str, cause: UnansweredError) -> None:
         """Tell an unload that waits for long requests from one that nothing will ever end."""
         count = await running(self._http)
         if count:
@@ -256,20 +245,5 @@ class SglangEngine:
     async def _of_base(self, model: ModelInfo) -> Answer:
         run = incarnation(await self._server(), model)
         if not self._base_answer or self._base_answer[0] != run:
-            self._base_answer = (run, await self._answer(model.served_model_name))
+            self._base_answer = (run, await answer(self._http, model.served_model_name))
         return self._base_answer[1]
-
-    async def _answer(self, model: str, *, salt: str = "") -> Answer:
-        body: dict[str, Any] = {
-            "model": model,
-            "prompt": _PROBE_PROMPT,
-            "max_tokens": _PROBE_TOKENS,
-            "temperature": 0,
-            "ignore_eos": True,
-            "logprobs": 1,
-        }
-        if salt:
-            body["cache_salt"] = salt
-        response = await self._http.ask("/v1/completions", body=body, within_s=CHANGE_S)
-        found = self._http.read(response, _Completion).choices[0].logprobs
-        return Answer(found.tokens, found.token_logprobs)

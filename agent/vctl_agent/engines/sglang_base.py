@@ -80,7 +80,7 @@ class BaseUpdate:
     async def _wait_until_idle(self) -> None:
         try:
             async with asyncio.timeout(FINISH_S):
-                while await running(self._http):
+                while await running(self._http):  # noqa: ASYNC110  it tells nobody of an end
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as cause:
             raise TemporaryEngineError(

@@ -7,7 +7,6 @@ that must be confirmed is declared for them: give each replica a server, and a n
 
 import hashlib
 from collections.abc import Iterator
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from vctl_plans.capability import Capability, EngineFacts, Lack
 
 _FEWEST_SLOTS = 3
-"""One for requests of the base, which counts as an adapter, and two for the versions of a switch."""
+"""One for requests of the base, which counts as an adapter, and two for a switch's versions."""
 
 _CHANGING = "vctl-changing/"
 _TOWARDS = " -> "
@@ -84,7 +83,7 @@ class ModelInfo(msgspec.Struct, kw_only=True):
 class Doors(msgspec.Struct, frozen=True, kw_only=True):
     """What answers, as it was tried."""
 
-    admin: int  # the status of an empty call: 400 where it may be called
+    is_open: bool | None  # its administration, to our key; None: there is none
     has_salt: bool  # requests may have a cache salt
     has_loads: bool
 
@@ -151,12 +150,12 @@ def _without(capability: Capability, admin: Lack | None, flags: list[str]) -> It
 
 
 def _admin(doors: Doors) -> Lack | None:
-    if doors.admin in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        remedy = "give vctl-agent the key: --engine-admin-key-file, or --engine-key-file"
-        return Lack(capability=Capability.ADAPTERS, remedy=remedy, needs_restart=False)
-    if doors.admin == HTTPStatus.BAD_REQUEST:
+    if doors.is_open:
         return None
-    return Lack(capability=Capability.ADAPTERS)
+    if doors.is_open is None:
+        return Lack(capability=Capability.ADAPTERS)
+    remedy = "give vctl-agent the key: --engine-admin-key-file, or --engine-key-file"
+    return Lack(capability=Capability.ADAPTERS, remedy=remedy, needs_restart=False)
 
 
 def _adapter_flags(server: ServerInfo) -> list[str]:

@@ -62,7 +62,7 @@ class Registry:
             return await self._load(name, path)
 
     async def replace(self, name: str, path: str) -> Adapter:
-        """Load an adapter under a name, taken or not; requests that use the former one finish on it.
+        """Load an adapter under a name, taken or not; requests finish on what they began with.
 
         Raises:
             ApiError: As of `load`; the former one stays then.

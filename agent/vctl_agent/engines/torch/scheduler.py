@@ -1,8 +1,9 @@
 """The thread that runs inference: all running requests in turn, one step each a round.
 
 The rule to keep: only this thread runs a generation or touches the prefix cache; others hand in
-jobs and receive pieces through a job's own `emit`, or have an errand done between two steps. A round lasts one step of each running
-request, so a long answer delays a short one by one step, never by its length.
+jobs and receive pieces through a job's own `emit`, or have an errand done between two steps. A
+round lasts one step of each running request, so a long answer delays a short one by one step,
+never by its length.
 
 Requests take turns instead of sharing a batch, which a big model could not afford: batching would
 make an answer's last bits depend on who else is being served (see `model.py`).
@@ -147,4 +148,9 @@ class Scheduler:
     def _has_news(self) -> bool:
         can_admit = bool(self._waiting) and len(self._running) < self._max_running
         has_errand = bool(self._errands)
-        return self._is_closed or can_admit or has_errand or any(job.is_cancelled for job in self._running)
+        return (
+            self._is_closed
+            or can_admit
+            or has_errand
+            or any(job.is_cancelled for job in self._running)
+        )
