@@ -93,7 +93,7 @@ METHODS = {
 if __name__ == "__main__":
     outcome, said = answer(Path(sys.argv[1]), json.load(sys.stdin))
     if outcome == "ok":
-        print(json.dumps(said))
+        sys.stdout.write(json.dumps(said))
     else:
-        print(said["reason"], file=sys.stderr)
+        sys.stderr.write(said["reason"])
         sys.exit(os.EX_TEMPFAIL if outcome == "later" else 1)

@@ -40,6 +40,8 @@ class SglangStub:
         self.api_key = self.admin_key = ""
         self.has_salt = self.has_loads = True
         self.asked: list[str] = []  # paths that change something, in their order
+        self.read: list[str] = []  # the others
+        self.die_after = 0  # so many of `asked` are done, and nothing is answered from then on
         self.broken: dict[str, Callable[[], Awaitable[web.Response | None]]] = {}  # by path
         self.lies = False  # says yes to loads and unloads, and does nothing
         self.unflushed = 0  # so many updates change the weights and do not flush
@@ -110,11 +112,14 @@ class SglangStub:
         needed = (self.admin_key or self.api_key) if is_admin else self.api_key
         if needed and request.headers.get("authorization") != f"Bearer {needed}":
             return web.json_response({"error": "Unauthorized"}, status=401)
-        if is_admin:
-            self.asked.append(request.path)
+        (self.asked if is_admin else self.read).append(request.path)
+        if 0 < self.die_after < len(self.asked):
+            return web.json_response({}, status=503)
         broken = self.broken.get(request.path)
-        answer = await broken() if broken else None
-        return answer or await handler(request)
+        answer = (await broken() if broken else None) or await handler(request)
+        if self.die_after == len(self.asked):  # done, and whoever asked is gone
+            return web.json_response({}, status=503)
+        return answer
 
     async def _server_info(self, _: web.Request) -> web.Response:
         return web.json_response(
