@@ -117,7 +117,7 @@ class SglangStub:
             return web.json_response({}, status=503)
         broken = self.broken.get(request.path)
         answer = (await broken() if broken else None) or await handler(request)
-        if self.die_after == len(self.asked):  # done, and whoever asked is gone
+        if 0 < self.die_after == len(self.asked):  # done, and whoever asked is gone
             return web.json_response({}, status=503)
         return answer
 
