@@ -202,10 +202,7 @@ class TorchProcess:
         self._port_file = folder / "port"
         self._log = folder / "log"
         self.port = 0
-        self._run("make-base", folder / "base", "--seed", "1")
-        self._run("make-base", folder / "other", "--seed", "2")
-        for seed, name in ((1, "first"), (2, "second")):
-            self._run("make-adapter", folder / name, "--base", folder / "base", "--seed", str(seed))
+        _make_models(folder)
         (folder / "broken").mkdir()
         for file in (folder / "first").iterdir():
             (folder / "broken" / file.name).write_bytes(file.read_bytes()[:-5])
@@ -236,9 +233,19 @@ class TorchProcess:
         self.port = int(self._port_file.read_text())
         return process
 
-    @staticmethod
-    def _run(verb: str, *arguments: object) -> None:
-        subprocess.run([PROGRAM, verb, *map(str, arguments)], check=True, capture_output=True)
+
+def _make_models(folder: Path) -> None:
+    """Make two bases and two adapters, here: each program of its own would load torch anew."""
+    from vctl_agent.engines.torch.making import make_adapter, make_base
+    from vctl_agent.engines.torch.model import ModelConfig
+
+    make_base(folder / "base", seed=1)
+    make_base(folder / "other", seed=2)
+    for seed, name in ((1, "first"), (2, "second")):
+        base, config = str(folder / "base"), ModelConfig()
+        make_adapter(
+            folder / name, base=base, config=config, seed=seed, rank=8, targets=("q_proj", "v_proj")
+        )
 
 
 @pytest.fixture(scope="module")
