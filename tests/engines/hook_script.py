@@ -8,12 +8,15 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-FIRST = {"start": 1, "base": "", "cached": 0, "adapters": {}, "trouble": "", "lacks": []}
+Json = dict[str, Any]
+
+FIRST: Json = {"start": 1, "base": "", "cached": 0, "adapters": {}, "trouble": "", "lacks": []}
 ABLE = ["adapters", "swap_base", "flush", "replace"]
 
 
-def answer(file: Path, asked: dict) -> tuple[str, dict]:
+def answer(file: Path, asked: Json) -> tuple[str, Json]:
     """Return ``ok``, ``later`` or ``no``, and the answer or the reason."""
     engine = json.loads(file.read_text())
     if engine["trouble"] == "hangs":
@@ -27,7 +30,7 @@ def answer(file: Path, asked: dict) -> tuple[str, dict]:
     return told
 
 
-def describe(engine: dict, _: dict) -> tuple[str, dict]:
+def describe(engine: Json, _: Json) -> tuple[str, Json]:
     lacks = [{"capability": name, "remedy": f"--{name}"} for name in engine["lacks"]]
     return "ok", {
         "incarnation": f"{engine['start']} {engine['base']}",
@@ -42,7 +45,7 @@ def describe(engine: dict, _: dict) -> tuple[str, dict]:
     }
 
 
-def load(engine: dict, asked: dict) -> tuple[str, dict]:
+def load(engine: Json, asked: Json) -> tuple[str, Json]:
     if "broken" in asked["path"]:
         return "no", {"reason": "this is no adapter"}
     if engine["adapters"].get(asked["name"], asked["path"]) != asked["path"]:
@@ -51,30 +54,30 @@ def load(engine: dict, asked: dict) -> tuple[str, dict]:
     return "ok", {}
 
 
-def unload(engine: dict, asked: dict) -> tuple[str, dict]:
+def unload(engine: Json, asked: Json) -> tuple[str, Json]:
     engine["adapters"].pop(asked["name"], None)
     return "ok", {}
 
 
-def probe(engine: dict, asked: dict) -> tuple[str, dict]:
+def probe(engine: Json, asked: Json) -> tuple[str, Json]:
     if asked["name"] not in engine["adapters"]:
         return "no", {"reason": "there is no such adapter"}
     engine["cached"] += 1
     return "ok", {}
 
 
-def swap_base(engine: dict, asked: dict) -> tuple[str, dict]:
+def swap_base(engine: Json, asked: Json) -> tuple[str, Json]:
     if asked["path"] != engine["base"]:
         engine.update(base=asked["path"], adapters={}, cached=0, start=engine["start"] + 1)
     return "ok", {}
 
 
-def flush(engine: dict, _: dict) -> tuple[str, dict]:
+def flush(engine: Json, _: Json) -> tuple[str, Json]:
     engine["cached"] = 0
     return "ok", {}
 
 
-def replace(engine: dict, asked: dict) -> tuple[str, dict]:
+def replace(engine: Json, asked: Json) -> tuple[str, Json]:
     engine["adapters"][asked["name"]] = asked["path"]
     engine["cached"] = 0
     return "ok", {}

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -101,7 +102,7 @@ class _Sglang(UnderTest):
         self.stub.lies = True
 
     async def lack(self, capability: Capability) -> None:
-        without = {
+        without: dict[Capability, dict[str, Any]] = {
             Capability.ADAPTERS: {"enable_lora": False},
             Capability.SWAP_BASE: {"hicache_storage_backend": "mooncake"},
             Capability.FLUSH: {"hicache_storage_backend": "mooncake"},

@@ -162,7 +162,9 @@ class SglangStub:
         return web.json_response({"version": "0.5.23", "loads": [load]})
 
     async def _openapi(self, _: web.Request) -> web.Response:
-        fields = {"model": {}, "prompt": {}} | ({"cache_salt": {}} if self.has_salt else {})
+        fields: dict[str, Any] = {"model": {}, "prompt": {}} | (
+            {"cache_salt": {}} if self.has_salt else {}
+        )
         schemas = {"CompletionRequest": {"properties": fields}}
         return web.json_response({"components": {"schemas": schemas}})
 

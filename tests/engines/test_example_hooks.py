@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -46,7 +47,7 @@ class Qdrant:
         return app
 
     @web.middleware
-    async def _gate(self, request: web.Request, handler) -> web.StreamResponse:  # type: ignore[no-untyped-def]
+    async def _gate(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self.is_starting:
             return web.Response(status=503, text="starting")
         if request.headers.get("api-key", "") != self.key:

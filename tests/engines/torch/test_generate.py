@@ -79,6 +79,7 @@ def test_what_began_before_the_cache_was_emptied_stores_nothing(base):
     engine = Engine(base, cache_blocks=64)
     began = Generation(engine, order(list(range(65, 115))), adapter=None)
     began.step()
+    assert engine.cache is not None
     engine.cache.clear()
     while began.step() is None:
         pass

@@ -180,8 +180,8 @@ async def test_a_name_gets_another_adapter_where_that_is_asked_for(client, post,
         assert (await post("/v1/load_lora_adapter", body))[0] == 200
         said = await post("/v1/completions", {**ASK, "model": name, "logprobs": 1})
         answers[name] = said[1]["choices"][0]["logprobs"]["token_logprobs"]
-    body = {"lora_name": "a", "lora_path": paths["b"], "load_inplace": True}
-    assert (await post("/v1/load_lora_adapter", body))[0] == 200
+    swapped = {"lora_name": "a", "lora_path": paths["b"], "load_inplace": True}
+    assert (await post("/v1/load_lora_adapter", swapped))[0] == 200
     said = await post("/v1/completions", {**ASK, "model": "a", "logprobs": 1})
     assert said[1]["choices"][0]["logprobs"]["token_logprobs"] == answers["b"] != answers["a"]
     listed = {a["name"]: a["path"] for a in (await get(client, "/engine"))["adapters"]}
