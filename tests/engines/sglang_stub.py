@@ -181,8 +181,7 @@ class SglangStub:
                 return _refused(f"Got LoRA adapter that has never been loaded: {adapter}")
             async with self.lock:
                 self.adapters[adapter] = self.known[adapter]
-        source = self.adapters.get(adapter, "")
-        digest = hashlib.sha256(f"{self.model_path} {source} {body['prompt']}".encode()).digest()
+        digest = self.digest(adapter, body["prompt"])
         numbers = digest[: body["max_tokens"]]
         logprobs = {
             "text_offset": [],
@@ -190,7 +189,7 @@ class SglangStub:
             "token_logprobs": [-number / 64 for number in numbers],
             "top_logprobs": [],
         }
-        choice = {"index": 0, "text": "x", "logprobs": logprobs, "finish_reason": "length"}
+        choice = {"index": 0, "text": digest.hex(), "logprobs": logprobs, "finish_reason": "length"}
         return web.json_response(
             {
                 "id": "1",
@@ -200,6 +199,11 @@ class SglangStub:
                 "usage": {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 0}},
             }
         )
+
+    def digest(self, adapter: str, prompt: str) -> bytes:
+        """Return what stands for the answer of an adapter, or of the base."""
+        source = self.adapters.get(adapter, "")
+        return hashlib.sha256(f"{self.model_path} {source} {prompt}".encode()).digest()
 
     async def _load(self, request: web.Request) -> web.Response:
         body = await request.json()
