@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
@@ -28,6 +29,8 @@ from vctl_plans.release import Release
 
 _READ_ONLY = 0o444
 _SUFFIX = ".json"
+
+_log = structlog.get_logger(__name__)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +189,7 @@ class Application:
         document = msgspec.json.encode({"event": event, **msgspec.to_builtins(file)})
         async with self._turns.setdefault(release.service, asyncio.Lock()):
             await self._hook.run(event, document)
+        _log.info("hook done", hook_event=event)
 
 
 def _file(release: Release, parts: dict[Component, Part]) -> ReleaseFile:

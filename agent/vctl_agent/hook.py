@@ -17,8 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
-import structlog
-
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
 TEMPORARY = os.EX_TEMPFAIL
@@ -30,8 +28,6 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _TAIL_BYTES = 4096
 _REASON_CHARS = 300
 _CREDENTIALS = ("ETCDCTL_", "VCTL_USER", "VCTL_PASSWORD")
-
-_log = structlog.get_logger(__name__)
 
 
 class AnyHook(Protocol):
@@ -119,7 +115,6 @@ class Hook:
             asked.seek(0)
             code = await self._ended(event, asked, answered, said)
             if code == 0:
-                _log.debug("hook done", hook_event=event)
                 return _answer(answered)
             problem = f"{self._named} failed on {event} ({_end(code)})"
             reason = _last_line(said)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import msgspec
-import structlog
 
 from vctl_agent.hook import MAX_ANSWER_BYTES, printable
 from vctl_plans.errors import EngineError, PermanentEngineError, TemporaryEngineError
@@ -22,8 +21,6 @@ _NOT_NOW = {
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 }
-
-_log = structlog.get_logger(__name__)
 
 
 class UrlHook:
@@ -66,7 +63,6 @@ class UrlHook:
             raise TemporaryEngineError(problem) from cause
         if not response.is_success:
             raise self._failure(event, response)
-        _log.debug("hook done", hook_event=event)
         return response.content[:MAX_ANSWER_BYTES]
 
     def _client(self) -> httpx.AsyncClient:
