@@ -312,7 +312,7 @@ KINDS: dict[str, tuple[Kind, tuple[pytest.MarkDecorator, ...]]] = {
     "sglang": (_sglang, ()),
     "hook": (_hook, ()),
     "hook-url": (_hook_url, ()),
-    "vllm": (_vllm, (pytest.mark.vllm, pytest.mark.timeout(400))),
+    "vllm": (_vllm, (pytest.mark.vllm, pytest.mark.timeout(900))),
 }
 
 PARAMS = [pytest.param(name, marks=marks) for name, (_, marks) in KINDS.items()]
