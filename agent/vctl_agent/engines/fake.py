@@ -32,6 +32,7 @@ class FakeEngine:
         self.adapters: dict[str, str] = {}
         self.calls: list[tuple[str, str]] = []
         self.troubles: dict[str, Trouble] = {}  # by method, or `ANY`
+        self.met: set[str] = set()  # methods that met their trouble
         self.failures: dict[str, EngineError] = {}  # by method: raised before anything is done
         self.unfit: set[str] = set()  # directories that it refuses to load
         self.patience_s = 0.02  # of a caller, after which a call that hangs is given up
@@ -160,6 +161,8 @@ class FakeEngine:
         if method in self.failures:
             raise self.failures[method]
         trouble = self._trouble(method)
+        if trouble:
+            self.met.add(method)
         if trouble is Trouble.REFUSES:
             raise PermanentEngineError(f"the engine refuses to {method}")
         if trouble is Trouble.HANGS:
