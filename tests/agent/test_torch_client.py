@@ -81,7 +81,7 @@ async def test_answer_that_trickles_has_a_deadline(
     engine: TorchEngine, server: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A byte now and then kept a call alive for ever."""
-    monkeypatch.setattr(torch_client, "_DESCRIBE_S", 0.2)
+    monkeypatch.setattr(torch_client, "DESCRIBE_S", 0.2)
     server.body, server.pause_s = " " * 100, 0.05
 
     with pytest.raises(TemporaryEngineError, match="TimeoutError"):
