@@ -16,6 +16,7 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Description, Engine
+from vctl_agent.engines.proving import Prover
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.fetched import Fetched
 from vctl_agent.probed import Probed
@@ -94,6 +95,7 @@ class Executor:
     ) -> None:
         self._engine = engine
         self._clock = clock
+        self._prover = Prover(engine)
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
@@ -199,7 +201,7 @@ class Executor:
     async def _probe(self, name: str) -> None:
         before = self._watch.latest
         try:
-            await self._engine.probe(name)
+            await self._prover.prove(name)
         except PermanentEngineError as refusal:
             await self._same_engine(before, name, refusal)
             raise

@@ -333,7 +333,7 @@ async def test_hook_that_refuses_is_a_failure_for_good(tmp_path: Path) -> None:
     node.reconciler.want(a_fleet(releases, rollout=a_rollout(1, id="again")))
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
     name = releases[1].engine_name
-    assert [("load", name), ("probe", name)] == node.engine.calls
+    assert [("load", name), ("answer", name)] == node.engine.calls
 
 
 async def test_refused_release_goes_in_whole(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from vctl_agent.engines.fake import FakeEngine
-from vctl_agent.engines.port import Engine, Resident
+from vctl_agent.engines.port import Engine, Question, Resident
+from vctl_agent.engines.proving import QUESTIONS, Prover
 from vctl_agent.engines.torch_client import TorchEngine
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
@@ -129,8 +130,36 @@ async def test_unloaded_adapter_is_gone_and_may_be_unloaded_again(
 async def test_adapter_that_is_itself_passes_the_probe(engine: Engine, first: str) -> None:
     """Twice: the second time its prompt is in the cache."""
     await engine.load("support@1", first)
-    await engine.probe("support@1")
-    await engine.probe("support@1")
+    await Prover(engine).prove("support@1")
+    await Prover(engine).prove("support@1")
+
+
+async def test_answer_tells_what_the_facts_promise(engine: Engine, first: str) -> None:
+    """One log-probability a token, what came from the cache, and nothing of it under a new salt."""
+    await engine.load("support@1", first)
+    facts = (await engine.describe()).facts
+    question = QUESTIONS[0]
+    fresh = await engine.answer("support@1", question, salt="new")
+    await engine.answer("support@1", question)
+    again = await engine.answer("support@1", question)
+
+    assert facts.can(Capability.LOGPROBS)
+    assert question.max_tokens == len(fresh.tokens) == len(fresh.logprobs)
+    assert facts.can(Capability.CACHED_TOKENS)
+    assert 0 == fresh.cached_tokens
+    assert again.cached_tokens
+    assert again.prompt_tokens >= again.cached_tokens
+    assert (fresh.tokens, fresh.logprobs) == (again.tokens, again.logprobs)
+
+
+async def test_chat_is_answered_as_a_chat(engine: Engine) -> None:
+    """By the base as well, which is asked by its name."""
+    base = (await engine.describe()).facts.base
+    messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"})
+    asked = Question(messages=messages, max_tokens=4, ignore_eos=True)
+    answer = await engine.answer(base, asked)
+
+    assert 4 == len(answer.tokens) == len(answer.logprobs)
 
 
 async def test_incarnation_stays_while_the_process_lives(engine: Engine) -> None:
@@ -151,7 +180,7 @@ async def test_swapped_base_leaves_nothing_of_the_old_one(
 ) -> None:
     """No adapter and nothing cached; and it is told as a start of the engine is."""
     await engine.load("support@1", first)
-    await engine.probe("support@1")
+    await Prover(engine).prove("support@1")
     before = await engine.describe()
     await engine.swap_base(other_base)
     after = await engine.describe()
@@ -172,7 +201,7 @@ async def test_swapping_back_takes_the_base_that_it_was_started_with(
     there = await engine.describe()
     await engine.swap_base("")
     await engine.load("support@1", first)
-    await engine.probe("support@1")
+    await Prover(engine).prove("support@1")
 
     assert "" == there.base_path
     assert there.incarnation == (await engine.describe()).incarnation
@@ -216,7 +245,7 @@ async def test_probe_of_what_is_not_loaded_fails(served: Served) -> None:
     """For good, since the agent thought that it was there."""
     async with TorchEngine(served.url) as engine:
         with pytest.raises(PermanentEngineError):
-            await engine.probe("support@7")
+            await Prover(engine).prove("support@7")
 
 
 async def test_engine_that_is_away_is_a_temporary_failure() -> None:
