@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vctl_agent.engines.port import Answer
-from vctl_agent.engines.probe import FLOOR, coherence, distance, effect, noise, tolerance
+from vctl_agent.engines.probe import FLOOR, coherence, distance, effect, noise_of, tolerance
 
 
 def says(*logprobs: float, tokens: str = "abcdefgh", cached: int | None = None) -> Answer:
@@ -103,7 +103,7 @@ def test_what_differs_by_no_more_than_the_noise_passes(
     fresh = says(*values)
     moved = says(*(value + step / 10 for value, step in zip(values, jitter, strict=False)))
 
-    measured = noise([fresh, moved, fresh])
+    measured = noise_of([fresh, moved, fresh])
 
     assert "" == coherence(first=moved, again=fresh, fresh=fresh, noise=measured).problem
     assert tolerance(measured) >= max(FLOOR, measured)

@@ -47,7 +47,7 @@ def distance(one: Answer, other: Answer) -> float:
     return largest
 
 
-def noise(answers: Sequence[Answer]) -> float:
+def noise_of(answers: Sequence[Answer]) -> float:
     """Return the largest distance of any two of a model's answers to one question."""
     return max((distance(one, other) for one, other in combinations(answers, 2)), default=0.0)
 

@@ -4,10 +4,12 @@ The order that a change must keep: a model is asked without a salt first, where 
 entries could lie; then again, so that the cache answers; then under a salt that nobody used.
 """
 
+import asyncio
 import secrets
 
-from vctl_agent.engines.port import Answer, Engine, Question
-from vctl_agent.engines.probe import CEILING, Finding, coherence, effect, noise, shapeless
+from vctl_agent.engines.port import Answer, Description, Engine, Question
+from vctl_agent.engines.probe import CEILING, Finding, coherence, effect, noise_of, shapeless
+from vctl_agent.probed import BASE, Probed
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError
 
@@ -31,20 +33,24 @@ QUESTIONS = tuple(
 
 
 class Prover:
-    """Asks one engine; keeps what its base answered and how noisy it is, for its present run.
+    """Asks one engine.
 
     Args:
         engine: The engine.
+        probed: Takes how noisy this run of it is, and that its base was proven.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, probed: Probed) -> None:
         self._engine = engine
-        self._incarnation = ""
-        self._noise: float | None = None
-        self._of_base: dict[int, Answer] = {}  # by question
+        self._probed = probed
+        self._of_base: tuple[str, dict[int, Answer]] = ("", {})  # incarnation; by question
+        self._measuring = asyncio.Lock()  # once per run of the engine, whoever comes first
 
     async def prove(self, name: str) -> str:
         """Prove that a model answers from its own cache only, and otherwise than the base.
+
+        The base model is proven first, once per run of the engine: what it holds under an adapter
+        that nobody trusts would be nobody's word either.
 
         Args:
             name: An adapter; empty: the base model itself.
@@ -58,59 +64,69 @@ class Prover:
         now = await self._engine.describe()
         if not now.facts.can(Capability.LOGPROBS):
             return "not probed: the engine tells no log-probabilities"
-        base = now.facts.base
-        if now.incarnation != self._incarnation:
-            self._incarnation, self._noise = now.incarnation, None
-            self._of_base.clear()
-        if self._noise is None:
-            self._noise = await self._measured(base)
-        model = name or base
-        first = await self._engine.answer(model, QUESTIONS[0])
-        again = await self._engine.answer(model, QUESTIONS[0])
-        fresh = await self._fresh(model, QUESTIONS[0])
-        found = coherence(first=first, again=again, fresh=fresh, noise=self._noise)
-        if name and not found.problem:
-            differs = await self._effect(name, base, fresh)
+        async with self._measuring:
+            noise = self._probed.noise(now.incarnation)
+            if noise is None:
+                noise = await self._prove_base(now)
+        if not name:
+            return self._probed.note(now.incarnation, BASE)
+        fresh, found = await self._coherent(name, noise)
+        if not found.problem:
+            differs = await self._effect(name, now, fresh, noise)
             found = Finding(differs.problem, f"{found.note}; {differs.note}")
         if found.problem:
-            raise PermanentEngineError(f"{model}: {found.problem}")
+            raise PermanentEngineError(f"{name}: {found.problem}")
         return found.note
 
-    async def _measured(self, base: str) -> float:
-        """Return the engine's noise: twice under each of two salts, so once from the cache each."""
-        salts = [secrets.token_hex(16) for _ in range(2)]
+    async def _prove_base(self, now: Description) -> float:
+        """Measure the engine's noise, and prove its base by it; return the noise.
+
+        Twice under each of two salts, so that once each comes from a cache which holds nothing but
+        the base's own.
+        """
+        base, salts = now.facts.base, [secrets.token_hex(16) for _ in range(2)]
         answers = [
             await self._engine.answer(base, QUESTIONS[0], salt=salt)
             for salt in salts
             for _ in range(2)
         ]
-        problem = shapeless(answers)
-        measured = noise(answers)
-        if measured > CEILING:
-            problem = (
-                f"its own answers to one prompt differ by {measured:.4f}: the cache is at fault"
-            )
-        if problem:
-            raise PermanentEngineError(f"{base}: {problem}")
-        self._of_base[0] = answers[0]
+        found, measured = Finding(shapeless(answers)), noise_of(answers)
+        if not found.problem and measured > CEILING:
+            found = Finding(f"its own answers to one prompt are {measured:.4f} apart")
+        if not found.problem:
+            _, found = await self._coherent(base, measured)
+        if found.problem:
+            raise PermanentEngineError(f"{base}: {found.problem}")
+        self._of_base = (now.incarnation, {0: answers[0]})
+        self._probed.add(now.incarnation, BASE, found.note)
+        self._probed.measure(now.incarnation, measured)
         return measured
 
-    async def _effect(self, name: str, base: str, answer: Answer) -> Finding:
+    async def _coherent(self, model: str, noise: float) -> tuple[Answer, Finding]:
+        """Return what a model answers without the cache, and whether it does so with it."""
+        first = await self._engine.answer(model, QUESTIONS[0])
+        again = await self._engine.answer(model, QUESTIONS[0])
+        fresh = await self._fresh(model, QUESTIONS[0])
+        return fresh, coherence(first=first, again=again, fresh=fresh, noise=noise)
+
+    async def _effect(self, name: str, now: Description, answer: Answer, noise: float) -> Finding:
         """Ask one prompt after the other until the adapter's answer is not the base's.
 
         Args:
             name: The adapter.
-            base: The base model.
+            now: The engine.
             answer: What the adapter answers to the first.
+            noise: What the engine's own answers differ by.
         """
-        pairs: list[tuple[Answer, Answer]] = []
-        found = Finding()
+        if self._of_base[0] != now.incarnation:
+            self._of_base = (now.incarnation, {})
+        of_base, pairs, found = self._of_base[1], [], Finding()
         for n, question in enumerate(QUESTIONS):
-            if n not in self._of_base:
-                self._of_base[n] = await self._fresh(base, question)
+            if n not in of_base:
+                of_base[n] = await self._fresh(now.facts.base, question)
             own = await self._fresh(name, question) if n else answer
-            pairs.append((own, self._of_base[n]))
-            found = effect(pairs, noise=self._noise or 0.0)
+            pairs.append((own, of_base[n]))
+            found = effect(pairs, noise=noise)
             if not found.problem:
                 break
         return found
