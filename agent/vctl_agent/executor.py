@@ -24,6 +24,7 @@ from vctl_agent.probed import BASE, Probed, golden_name
 from vctl_plans.errors import (
     ArtifactError,
     EngineError,
+    MalformedPrompt,
     MalformedWeights,
     NotAllowed,
     PermanentEngineError,
@@ -42,6 +43,7 @@ from vctl_plans.weights import KIND_OF
 _PERMANENT = (
     RootMismatch,
     MalformedWeights,
+    MalformedPrompt,
     NotAllowed,
     SourceMissing,
     SourceRefused,
@@ -217,16 +219,18 @@ class Executor:
             if noted == (name or BASE):
                 note = await self._prover.prove(name)
             else:
-                note = await self._asked(before, name, golden)
+                note = await self._asked(before, release, golden)
         except PermanentEngineError as refusal:
             await self._same_engine(before, name, refusal)
             raise
         after = await self._same_engine(before, name)
         self._probed.add(after.incarnation, noted, note)
 
-    async def _asked(self, engine: Description | None, name: str, golden: str) -> str:
-        model = name or (engine.facts.base if engine else "")
-        return await ask_golden(self._engine, model, await self._golden.read(golden))
+    async def _asked(self, engine: Description | None, release: Release, golden: str) -> str:
+        """Ask what the plan says, as a client would be answered: with the release's prompt."""
+        model = release.engine_name or (engine.facts.base if engine else "")
+        prompts, template = await self._golden.read(golden), self._application.template(release)
+        return await ask_golden(self._engine, model, prompts, template=template)
 
     async def swap_base(self, root: str) -> None:
         """Have the engine hold the base of *root*, and nothing of the one before.

@@ -10,6 +10,7 @@ from vctl_plans.codec import decode
 from vctl_plans.errors import PermanentEngineError, VctlError
 from vctl_plans.golden import Golden, GoldenPrompt, measured, problem
 from vctl_plans.keys import Keys
+from vctl_plans.prompt import Template, applied_to
 from vctl_plans.store.port import Store
 
 _MOST_KEPT = 64
@@ -55,8 +56,16 @@ class GoldenReader:
         return golden
 
 
-async def ask_golden(engine: Engine, model: str, golden: Golden) -> str:
+async def ask_golden(
+    engine: Engine, model: str, golden: Golden, *, template: Template | None = None
+) -> str:
     """Ask *model* all of the golden prompts, each under a salt of its own.
+
+    Args:
+        engine: The engine.
+        model: An adapter, or the base model.
+        golden: What is asked.
+        template: What is applied to chats.
 
     Returns:
         How many passed, and the numbers of those that have one.
@@ -66,7 +75,7 @@ async def ask_golden(engine: Engine, model: str, golden: Golden) -> str:
     """
     problems, numbers = [], []
     for n, asked in enumerate(golden.prompts, start=1):
-        answer = await engine.answer(model, _question(asked), salt=secrets.token_hex(16))
+        answer = await engine.answer(model, question(asked, template), salt=secrets.token_hex(16))
         found = problem(asked, answer.text)
         if found:
             problems.append(f"golden prompt {n}: {found}")
@@ -81,9 +90,10 @@ async def ask_golden(engine: Engine, model: str, golden: Golden) -> str:
     return f"{count} golden prompts pass" + (f" (similarity {alike})" if alike else "")
 
 
-def _question(asked: GoldenPrompt) -> Question:
-    return Question(
-        prompt=asked.prompt,
-        messages=tuple({"role": m.role, "content": m.content} for m in asked.messages),
-        max_tokens=asked.max_tokens,
-    )
+def question(asked: GoldenPrompt, template: Template | None = None) -> Question:
+    """Return the question as the engine gets it; a template is applied to chats only."""
+    if not asked.messages:
+        return Question(prompt=asked.prompt, max_tokens=asked.max_tokens)
+    messages = [{"role": m.role, "content": m.content} for m in asked.messages]
+    chat = applied_to(template or Template(), messages)
+    return Question(messages=tuple(chat.pop("messages")), chat=chat, max_tokens=asked.max_tokens)

@@ -82,6 +82,10 @@ class Holdings:
         """Whether every component of *release* lies here, verified by this process."""
         return all(self._artifacts.is_staged(made.root) for made in release.staged.values())
 
+    def applied_prompt(self, release: Release) -> str:
+        """Return the directory of the prompt that the gateway applies; empty: none."""
+        return self._application.applied_prompt(release)
+
     def of_interest(self, service: Service, engine: Description | None) -> list[Release]:
         """Return the releases that are wanted, may be unloaded, or are here in whole or part."""
         loaded = {resident.name for resident in engine.adapters} if engine else set()

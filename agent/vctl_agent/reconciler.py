@@ -282,6 +282,7 @@ class Reconciler:
                 number=release.number,
                 digest=release.digest,
                 model=release.engine_name or (engine.facts.base if engine else ""),
+                prompt=self._holdings.applied_prompt(release),
             )
             for service, release, verdict in verdicts
             if verdict.phase is NodePhase.READY

@@ -190,7 +190,7 @@ async def test_what_serves_and_fails_waits_a_little_and_serves_on(
     await serving(node, tmp_path)
     await node.settle(lambda: node.phase(1) is NodePhase.PROBING and said(node).fails_probe)
     assert node.link.told is not None
-    assert () == node.link.told.ready
+    assert not node.link.told.ready
 
     node.now += PATIENCE_S
     await node.settle(lambda: node.phase(1) is NodePhase.READY)

@@ -14,7 +14,7 @@ import safetensors.torch
 from vctl_agent.engines.probe import FLOOR
 from vctl_agent.engines.proving import QUESTIONS, Prover
 from vctl_agent.engines.torch_client import TorchEngine
-from vctl_agent.golden import ask_golden
+from vctl_agent.golden import ask_golden, question
 from vctl_agent.probed import BASE, Probed
 from vctl_plans.errors import PermanentEngineError
 from vctl_plans.golden import Golden, GoldenPrompt, Message
@@ -174,6 +174,4 @@ async def test_golden_prompts_are_asked_of_the_adapter(engine: TorchEngine, serv
 
 
 async def _answer(engine: TorchEngine, model: str, asked: GoldenPrompt) -> str:
-    from vctl_agent.golden import _question
-
-    return (await engine.answer(model, _question(asked), salt="test")).text
+    return (await engine.answer(model, question(asked), salt="test")).text
