@@ -78,16 +78,16 @@ async def ask_golden(
         answer = await engine.answer(model, question(asked, template), salt=secrets.token_hex(16))
         found = problem(asked, answer.text)
         if found:
-            problems.append(f"golden prompt {n}: {found}")
+            problems.append(f"prompt {n}: {found}")
         else:
             numbers.append(measured(asked, answer.text))
     count = len(golden.prompts)
     if problems:
         told = "; ".join(problems[:_MOST_TOLD])
         more = f"; and {len(problems) - _MOST_TOLD} more" if len(problems) > _MOST_TOLD else ""
-        raise PermanentEngineError(f"{len(problems)} of {count} golden prompts fail: {told}{more}")
+        raise PermanentEngineError(f"golden prompts: {len(problems)} of {count} fail: {told}{more}")
     alike = ", ".join(number for number in numbers if number)
-    return f"{count} golden prompts pass" + (f" (similarity {alike})" if alike else "")
+    return f"golden prompts: {count} of {count} pass" + (f" (similarity {alike})" if alike else "")
 
 
 def question(asked: GoldenPrompt, template: Template | None = None) -> Question:

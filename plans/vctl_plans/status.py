@@ -47,6 +47,8 @@ class ReleaseStatus(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     reason: str = ""
     is_wanted: bool = False
+    probe: str = ""  # what was measured when the node probed it
+    fails_probe: bool = False  # also where it serves on, because too many nodes would not
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +232,8 @@ def _release(
         phase=said.phase if said else NodePhase.ABSENT,
         reason=_reason(said) if said else "",
         is_wanted=number in needed,
+        probe=said.probe if said else "",
+        fails_probe=said.fails_probe if said else False,
     )
 
 

@@ -61,7 +61,7 @@ async def test_release_that_answers_right_is_ready_and_tells_the_numbers(
     numbers = said(node).probe
     assert "cached and fresh answers 0.0000 apart" in numbers
     assert "from the base" in numbers
-    assert numbers.endswith("; 2 golden prompts pass (similarity 0.909)")
+    assert numbers.endswith("; golden prompts: 2 of 2 pass (similarity 0.909)")
 
 
 async def test_release_that_answers_wrong_is_quarantined_with_the_numbers(
@@ -75,8 +75,8 @@ async def test_release_that_answers_wrong_is_quarantined_with_the_numbers(
     assert said(node).is_permanent
     assert said(node).fails_probe
     assert said(node).reason == (
-        "2 of 2 golden prompts fail: golden prompt 1: expected it to contain 'Paris', got 'London';"
-        " golden prompt 2: similarity 0.333 is under 0.8: expected about 'Hello, you.', got"
+        "golden prompts: 2 of 2 fail: prompt 1: expected it to contain 'Paris', got 'London';"
+        " prompt 2: similarity 0.333 is under 0.8: expected about 'Hello, you.', got"
         " 'Go away'"
     )
     assert node.link.told is not None
@@ -159,7 +159,9 @@ async def test_many_failures_are_counted_and_few_are_told(node: Node) -> None:
     """A report is a value of etcd."""
     golden = Golden(prompts=tuple(GoldenPrompt(prompt=f"p{n}", expect="x") for n in range(9)))
 
-    with pytest.raises(PermanentEngineError, match=r"^9 of 9 golden .* prompt 3: .*; and 6 more$"):
+    with pytest.raises(
+        PermanentEngineError, match=r"^golden prompts: 9 of 9 fail: .* prompt 3: .*; and 6 more$"
+    ):
         await ask_golden(node.engine, "base", golden)
 
 
@@ -196,7 +198,7 @@ async def test_what_serves_and_fails_waits_a_little_and_serves_on(
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
 
     assert said(node).fails_probe
-    assert said(node).reason.startswith(f"{SPARED}: 2 of 2 golden prompts fail")
+    assert said(node).reason.startswith(f"{SPARED}: golden prompts: 2 of 2 fail")
     assert [1] == [ready.number for ready in node.link.told.ready]
 
 

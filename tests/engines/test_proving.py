@@ -166,10 +166,10 @@ async def test_golden_prompts_are_asked_of_the_adapter(engine: TorchEngine, serv
         )
     )
 
-    assert "2 golden prompts pass (similarity 1.000)" == await ask_golden(
+    assert "golden prompts: 2 of 2 pass (similarity 1.000)" == await ask_golden(
         engine, "support@4", golden
     )
-    with pytest.raises(PermanentEngineError, match="golden prompts fail: golden prompt 1: exp"):
+    with pytest.raises(PermanentEngineError, match="of 2 fail: prompt 1: expected"):
         await ask_golden(engine, (await engine.describe()).facts.base, golden)
 
 
