@@ -17,7 +17,6 @@ from vctl_plans.codec import SCHEMA
 from vctl_plans.errors import Conflict, VctlError
 from vctl_plans.fuse import Failing, Fuse, blown, failing, permitted
 from vctl_plans.keys import Keys
-from vctl_plans.node import NodeReport
 from vctl_plans.snapshot import Fleet, Service
 from vctl_plans.store.commit import fuse_txn
 from vctl_plans.store.port import KeyValue, Store
@@ -65,21 +64,22 @@ class Fusing:
         """
         present = fleet.present()
         starting = frozenset(fleet.records.keys() - present.keys())
-        waits = [
-            await self._look(service, present, starting, entries.get(self._keys.fuse(service.name)))
-            for service in fleet.services.values()
-        ]
+        waits = []
+        for service in fleet.services.values():
+            before = service.fuse or Fuse(service=service.name)
+            found = failing(service.stable, present, before, nodes=len(fleet.records))
+            entry = entries.get(self._keys.fuse(service.name))
+            waits.append(await self._look(service, found, starting, entry))
         return min(waits, default=math.inf)
 
     async def _look(
         self,
         service: Service,
-        present: Mapping[str, NodeReport],
+        found: Failing,
         starting: frozenset[str],
         entry: KeyValue | None,
     ) -> float:
         before = service.fuse or Fuse(service=service.name)
-        found = failing(service.stable, present, before)
         after = permitted(service.name, found, before, starting)
         if before.v > SCHEMA:
             return math.inf

@@ -57,8 +57,17 @@ def limit(nodes: int) -> int:
     return min(max(1, nodes * PERCENT // 100), max(0, nodes - 1), MOST_NAMED)
 
 
-def failing(stable: Release | None, present: Mapping[str, NodeReport], fuse: Fuse) -> Failing:
-    """Return who fails the probe of a service's stable release."""
+def failing(
+    stable: Release | None, present: Mapping[str, NodeReport], fuse: Fuse, *, nodes: int
+) -> Failing:
+    """Return who fails the probe of a service's stable release.
+
+    Args:
+        stable: The release.
+        present: The reports that count.
+        fuse: What stands.
+        nodes: How many nodes are present, whether or not they have reported.
+    """
     if stable is None:
         return Failing("", (), frozenset())
     said = {
@@ -76,7 +85,7 @@ def failing(stable: Release | None, present: Mapping[str, NodeReport], fuse: Fus
             if found.phase is NodePhase.QUARANTINED and node not in told
         ),
         reason=said[min(said)].reason if said else "",
-        of=len(present),
+        of=nodes,
     )
 
 
@@ -84,7 +93,7 @@ def permitted(service: str, found: Failing, before: Fuse, known: frozenset[str])
     """Return the fuse that should stand: equal to *before* where it is still right.
 
     Who has the permission keeps it for as long as it fails, or has not been heard since its agent
-    began; then others get it, by name.
+    began; then others get it, by name. When nodes vanish, fewer have it.
 
     Args:
         service: The service.
@@ -93,10 +102,10 @@ def permitted(service: str, found: Failing, before: Fuse, known: frozenset[str])
         known: Nodes that are present and have not reported yet.
     """
     told = before.nodes if before.release == found.release else ()
+    room = max(0, limit(found.of) - len(found.before))
     kept = [node for node in told if node in found.nodes or node in known]
-    room = limit(found.of) - len(kept) - len(found.before)
     others = [node for node in found.nodes if node not in kept and node not in found.before]
-    nodes = tuple(sorted([*kept, *others[: max(0, room)]]))
+    nodes = tuple(sorted([*kept, *others][:room]))
     release = found.release if nodes else ""
     return Fuse(service=service, release=release, nodes=nodes)
 

@@ -260,7 +260,12 @@ def service_phase(node: NodeStatus, service: str, fleet: Fleet) -> tuple[str, st
 
 
 def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
-    return min(lines, key=lambda line: WORST_FIRST.index(NodePhase(line.phase)), default=None)
+    """Return the worst line; of equal ones one that says why it is not as good as it seems."""
+    return min(
+        lines,
+        key=lambda line: (WORST_FIRST.index(NodePhase(line.phase)), not line.reason),
+        default=None,
+    )
 
 
 def _rot(report: NodeReport) -> str:

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.etcd,
     pytest.mark.torch,
-    pytest.mark.timeout(420),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("probes"),
 ]
 
@@ -160,16 +160,11 @@ def test_probe_that_fails_everywhere_takes_one_node_of_two(fleet: Fleet) -> None
         found = [r.release(SERVICE, release.number) for r in reports]
         return sorted((each.phase.value, each.fails_probe) for each in found if each)
 
-    fleet.until(lambda: stand() == [("quarantined", True), ("ready", True)], within_s=150)
+    fleet.until(lambda: stand() == [("quarantined", True), ("ready", True)], within_s=300)
     fuse: Fuse | None = fleet.service().fuse
     assert fuse is not None
     assert 1 == len(fuse.nodes)
     assert release.number == ask(next(iter(fleet.dev.gateway_urls.values())))[0]
     shown = said_of(fleet, release.number)
     assert all("its cached answer differs" in each["reason"] for each in shown)
-
-    (fleet.folder / FAULTS).unlink()
-    for node in fleet.dev.nodes:
-        fleet.dev.restart(node, "engine")
-    fleet.until(lambda: stand() == [("ready", False), ("ready", False)], within_s=150)
-    fleet.until(lambda: (fleet.service().fuse or Fuse(service=SERVICE)).nodes == ())
+    assert "serves though it fails its probe" in fleet.vctl("status").out

@@ -50,7 +50,8 @@ def reports(
 
 
 def after(before: Fuse, said: dict[str, NodeReport], known: frozenset[str] = frozenset()) -> Fuse:
-    return permitted(SERVICE, failing(STABLE, said, before), before, known)
+    found = failing(STABLE, said, before, nodes=len(said.keys() | known))
+    return permitted(SERVICE, found, before, known)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,14 @@ def test_agent_that_begins_anew_keeps_its_quarantine_until_it_is_heard() -> None
     assert NOBODY == after(named, rest)
 
 
+def test_fewer_have_the_permission_when_nodes_vanish() -> None:
+    """A tenth is a tenth of those that are present."""
+    named = after(NOBODY, reports(20, {"n001", "n002"}))
+    fewer = after(named, reports(10, {"n001", "n002"}, frozenset(named.nodes)))
+
+    assert (("n001", "n002"), ("n001",)) == (named.nodes, fewer.nodes)
+
+
 def test_permission_ends_with_the_release() -> None:
     """It was for that one."""
     named = Fuse(service=SERVICE, release="another", nodes=("n005",))
@@ -110,8 +119,8 @@ def test_more_failures_than_may_go_are_an_alert_that_names_who_serves_on() -> No
     one, many = reports(10, {"n005"}), reports(10, {"n002", "n005", "n007"})
     fuse = after(NOBODY, one)
 
-    assert blown(STABLE, failing(STABLE, one, fuse), fuse) is None
-    alert = blown(STABLE, failing(STABLE, many, fuse), fuse)
+    assert blown(STABLE, failing(STABLE, one, fuse, nodes=10), fuse) is None
+    alert = blown(STABLE, failing(STABLE, many, fuse, nodes=10), fuse)
     assert alert is not None
     assert Severity.P0 is alert.severity
     assert (
@@ -119,7 +128,7 @@ def test_more_failures_than_may_go_are_an_alert_that_names_who_serves_on() -> No
         " are quarantined for that: these serve on: n002, n007; the first says: golden prompt 1:"
         " expected 'a', got 'b'" == alert.sentence
     )
-    assert blown(STABLE, failing(STABLE, many, fuse), fuse) == alert
+    assert blown(STABLE, failing(STABLE, many, fuse, nodes=10), fuse) == alert
 
 
 FAILED = Failure(NodePhase.QUARANTINED, "no", is_permanent=True, is_of_probe=True, was_serving=True)

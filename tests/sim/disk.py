@@ -32,6 +32,7 @@ class Mood(msgspec.Struct):
     slowness: float = 1.0
     refuses: str = ""  # "", "temporary" or "permanent"
     lies: bool = False  # says yes and does nothing
+    errs: bool = False  # adapters are answered from what others left in the cache
     spoils: bool = False  # what is fetched is not what was released
     is_dry: bool = False  # nothing can be fetched
 

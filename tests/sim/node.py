@@ -138,7 +138,7 @@ class Agent:
     def leave(self, engine: Engine) -> None:
         """Be on another machine, whose engine is dead and whose gateway is gone."""
         engine.stop()
-        self._watch._engine = self._executor._engine = engine
+        self._watch._engine = self._executor._engine = self._executor._prover._engine = engine
         self.hear(None)
 
     def look_at_engine(self) -> None:
