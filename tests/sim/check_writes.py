@@ -199,7 +199,8 @@ def _judged_rightly(world: World, writing: Writing) -> Iterator[str]:
     if now is None or now.cause is not Cause.GUARDRAIL or was is Cause.GUARDRAIL:
         return
     world.count_move("Breached", RolloutPhase.SOAKING)
-    if now.to_release not in world.ever_bad:
+    failed_probes = world.have_erred and "probes: failed" in now.sentence
+    if now.to_release not in world.ever_bad and not failed_probes:
         yield f"I6: a guardrail took traffic from release {now.to_release}, which is sound"
 
 

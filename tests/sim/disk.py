@@ -85,6 +85,13 @@ class Handed:
         """Whether the application has all of *release*."""
         return not release.for_application or release.number in self._disk.handed
 
+    def template(self, _release: Release) -> None:
+        """Apply nothing to chats."""
+
+    def applied_prompt(self, _release: Release) -> str:
+        """Return that nothing is applied."""
+        return ""
+
     async def give(self, release: Release) -> None:
         """Hand over *release*."""
         if release.for_application:

@@ -218,6 +218,7 @@ def caches_err(world: World, trouble: Trouble) -> End:
                 node.engine.start()
 
     start_anew(errs=True)
+    world.have_erred = True
     return lambda: start_anew(errs=False)
 
 
