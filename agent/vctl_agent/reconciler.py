@@ -28,9 +28,9 @@ from vctl_agent.tries import Key, Occasion, Tries
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
-from vctl_plans.inspection import Checks, Hashed
 from vctl_plans.fuse import spared_in_s
 from vctl_plans.golden import golden_of
+from vctl_plans.inspection import Checks, Hashed
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
 from vctl_plans.phase import NodePhase

@@ -51,7 +51,9 @@ def applied(template: Template, fields: Mapping[str, msgspec.Raw]) -> dict[str, 
         fields: The chat's body, split at the top level.
     """
     made: dict[str, msgspec.Raw] = {}
-    if template.system and "messages" in fields:
+    if "messages" not in fields:
+        return made
+    if template.system:
         made |= _with_system(template, fields["messages"])
     if template.chat_template:
         made["chat_template"] = _raw(template.chat_template)

@@ -116,7 +116,7 @@ def test_what_is_no_instruction_is_never_touched(messages: list[Any], mode: Mode
 def test_template_that_says_nothing_changes_nothing(messages: list[Any]) -> None:
     """And so it is with a chat that has no messages."""
     assert applied(Template(), fields(messages=messages)) == {}
-    assert made(Template(system="Be kind."), model="support") == {}
+    assert made(Template(system="Be kind.", chat_template="x"), prompt="Hello") == {}
     assert {"messages": messages} == applied_to(Template(), messages)
 
 
