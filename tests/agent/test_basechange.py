@@ -199,7 +199,7 @@ async def test_engine_that_was_restarted_gets_its_base_again(
     ("fault", "reason"),
     [
         ("lies", "the engine holds the base that it was started with"),
-        ("keeps_cache", "10 entries are still cached"),
+        ("keeps_cache", "12 entries are still cached"),
         ("keeps_incarnation", "the engine says that it is as it was"),
     ],
 )

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vctl_agent.engines.port import Answer
-from vctl_agent.engines.probe import FLOOR, coherence, distance, effect, noise_of, tolerance
+from vctl_agent.engines.probe import (
+    FLOOR,
+    coherence,
+    distance,
+    effect,
+    noise_of,
+    own_noise,
+    tolerance,
+)
 
 
 def says(*logprobs: float, tokens: str = "abcdefgh", cached: int | None = None) -> Answer:
@@ -34,7 +42,9 @@ answers = st.builds(
 
 def test_probe_finds_nothing_wrong_with_an_adapter_that_is_itself() -> None:
     """Rounding is no difference, and the numbers are told."""
-    found = coherence(first=OWN, again=says(-0.50001, -1, cached=96), fresh=OWN, noise=0.0)
+    found = coherence(
+        first=OWN, again=says(-0.50001, -1, cached=96), fresh=OWN, warm=OWN, noise=0.0
+    )
 
     assert "" == found.problem
     assert (
@@ -58,7 +68,9 @@ def test_probe_names_what_is_wrong_with_the_cache(
     first: Answer, again: Answer, fresh: Answer, found: str
 ) -> None:
     """With the numbers."""
-    assert found in coherence(first=first, again=again, fresh=fresh, noise=0.0001).problem
+    assert (
+        found in coherence(first=first, again=again, fresh=fresh, warm=fresh, noise=0.0001).problem
+    )
 
 
 def test_adapter_without_effect_is_told_by_all_that_was_asked() -> None:
@@ -75,7 +87,9 @@ def test_answer_that_is_not_known_to_come_from_the_cache_is_said(
     cached: int | None, said: str
 ) -> None:
     """It passes, and the note does not claim more than was seen."""
-    found = coherence(first=OWN, again=says(-0.5, -1, cached=cached), fresh=OWN, noise=0.0)
+    found = coherence(
+        first=OWN, again=says(-0.5, -1, cached=cached), fresh=OWN, warm=OWN, noise=0.0
+    )
 
     assert "" == found.problem
     assert said in found.note
@@ -105,7 +119,9 @@ def test_what_differs_by_no_more_than_the_noise_passes(
 
     measured = noise_of([fresh, moved, fresh])
 
-    assert "" == coherence(first=moved, again=fresh, fresh=fresh, noise=measured).problem
+    assert (
+        "" == coherence(first=moved, again=fresh, fresh=fresh, warm=fresh, noise=measured).problem
+    )
     assert tolerance(measured) >= max(FLOOR, measured)
 
 
@@ -118,6 +134,32 @@ def test_what_differs_by_more_than_is_allowed_fails(
     moved = [*values]
     moved[at] -= tolerance(noise) + 0.01
 
-    found = coherence(first=says(*values), again=says(*moved), fresh=says(*values), noise=noise)
+    found = coherence(
+        first=says(*values),
+        again=says(*moved),
+        fresh=says(*values),
+        warm=says(*values),
+        noise=noise,
+    )
 
     assert "cached answer differs" in found.problem
+
+
+def test_salt_that_does_not_keep_apart_is_found() -> None:
+    """What nobody else has asked under it cannot be in the cache."""
+    known = says(-0.5, -1.0, cached=32)
+    found = coherence(first=OWN, again=OWN, fresh=known, warm=OWN, noise=0.0)
+
+    assert "32 tokens of a prompt under a new salt came from the cache" == found.problem
+
+
+def test_adapter_may_be_a_little_noisier_than_the_base_and_no_more() -> None:
+    """What it shows under a salt of its own counts, as far as adapters may bring it."""
+    fresh, warm, far = says(-0.5, -1.0), says(-0.505, -1.0), says(-0.6, -1.0)
+
+    assert 0.005 == pytest.approx(own_noise(0.0, fresh, warm))
+    assert "" == coherence(first=warm, again=warm, fresh=fresh, warm=warm, noise=0.0).problem
+    assert 0.01 == own_noise(0.0, fresh, far)
+    assert 0.08 == own_noise(0.02, fresh, far)
+    spoilt = coherence(first=far, again=far, fresh=fresh, warm=far, noise=0.0)
+    assert "by 0.1000 (allowed 0.0200, own noise 0.0100)" in spoilt.problem

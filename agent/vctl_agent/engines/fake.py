@@ -10,7 +10,7 @@ from vctl_plans.errors import EngineError, PermanentEngineError, TemporaryEngine
 class FakeEngine:
     """An engine with scripted failures; `calls` lists what it was asked to change.
 
-    And whom it was asked under a salt, which a probe does once with an adapter that is itself.
+    And whom it was asked under a new salt, as a probe does once with an adapter that is itself.
     """
 
     def __init__(self, *, max_adapters: int = 8) -> None:
@@ -28,6 +28,7 @@ class FakeEngine:
         self.stale: dict[str, str] = {}  # model -> whose answer it gives without a salt
         self.inert: set[str] = set()  # adapters that answer as the base does
         self.texts: dict[str, str] = {}  # prompt, or last message -> answer
+        self._salts = {""}
         self.is_away = False
         self.lies = False  # says yes and does nothing
 
@@ -80,7 +81,9 @@ class FakeEngine:
 
     async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
         """Answer by what the model was loaded from, unless scripted."""
-        self._meet("answer", model, is_change=bool(salt) and model in self.adapters)
+        is_new = salt not in self._salts
+        self._salts.add(salt)
+        self._meet("answer", model, is_change=is_new and model in self.adapters)
         asked = question.messages[-1]["content"] if question.messages else question.prompt
         source = self._source(model if salt else self.stale.get(model, model))
         self.cached += 1
@@ -90,7 +93,7 @@ class FakeEngine:
             logprobs=tuple(-number / 64 for number in numbers),
             text=self.texts.get(asked, ""),
             prompt_tokens=len(asked),
-            cached_tokens=0 if salt else len(asked),
+            cached_tokens=0 if is_new else len(asked),
         )
 
     def _source(self, model: str) -> str:

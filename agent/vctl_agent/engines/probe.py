@@ -4,7 +4,8 @@ By the log-probabilities of greedy answers: with what the cache may hold and wit
 used, they must be the same; and an adapter's must not be the base model's, else it matched no
 module. The same means: within what the engine's own answers differ by when nothing is wrong. A
 prefill of a whole prompt and one of what the cache did not hold round differently on a GPU, so this
-noise is measured on the base, once per run of the engine, under salts that nobody else has.
+noise is measured on the base, once per run of the engine, under salts that nobody else has; and on
+each model again, which may be a little noisier.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ FLOOR = 1e-3
 
 HEADROOM = 2.0
 """So many times the noise of a few answers is still noise: a few do not show all of it."""
+
+OWN_FLOOR, OWN_FACTOR = 0.01, 4.0
+"""An adapter may be noisier than the base: by as many times, or up to so much."""
 
 CEILING = 0.5
 """Noise above which nothing can be told from it: tokens would change by chance all the time."""
@@ -66,19 +70,37 @@ def shapeless(answers: Sequence[Answer]) -> str:
     return ""
 
 
-def coherence(*, first: Answer, again: Answer, fresh: Answer, noise: float) -> Finding:
+def own_noise(noise: float, fresh: Answer, warm: Answer) -> float:
+    """Return a model's noise: its own, by two answers under one new salt, where the base's is less.
+
+    No more of it counts than adapters may bring: a cache that spoils all that it holds is no noise.
+    """
+    own = min(distance(fresh, warm), max(OWN_FLOOR, OWN_FACTOR * noise))
+    return max(noise, own)
+
+
+def coherence(
+    *, first: Answer, again: Answer, fresh: Answer, warm: Answer, noise: float
+) -> Finding:
     """Judge whether what the cache holds is the model's own.
 
     Args:
         first: The model's answer.
         again: Its answer to the same prompt a second time, from the cache.
         fresh: Its answer under a salt that was never used before.
-        noise: What the engine's own answers differ by.
+        warm: Its answer under that salt a second time.
+        noise: What the answers of the engine's base differ by.
     """
-    problem = shapeless((first, again, fresh))
+    problem = shapeless((first, again, fresh, warm))
     if problem:
         return Finding(problem)
-    apart, allowed = max(distance(first, fresh), distance(again, fresh)), tolerance(noise)
+    if fresh.cached_tokens:
+        return Finding(
+            f"{fresh.cached_tokens} tokens of a prompt under a new salt came from the cache"
+        )
+    noise = own_noise(noise, fresh, warm)
+    apart = max(distance(each, fresh) for each in (first, again, warm))
+    allowed = tolerance(noise)
     if apart > allowed:
         return Finding(
             f"its cached answer differs from its answer without the cache by {apart:.4f}"

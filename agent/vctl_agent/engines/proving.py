@@ -1,7 +1,7 @@
 """Asks an engine what the probe judges, whatever its kind.
 
 The order that a change must keep: a model is asked without a salt first, where an earlier adapter's
-entries could lie; then again, so that the cache answers; then under a salt that nobody used.
+entries could lie; then again, so that the cache answers; then twice under a salt that nobody used.
 """
 
 import asyncio
@@ -106,8 +106,11 @@ class Prover:
         """Return what a model answers without the cache, and whether it does so with it."""
         first = await self._engine.answer(model, QUESTIONS[0])
         again = await self._engine.answer(model, QUESTIONS[0])
-        fresh = await self._fresh(model, QUESTIONS[0])
-        return fresh, coherence(first=first, again=again, fresh=fresh, noise=noise)
+        salt = secrets.token_hex(16)
+        fresh = await self._engine.answer(model, QUESTIONS[0], salt=salt)
+        warm = await self._engine.answer(model, QUESTIONS[0], salt=salt)
+        found = coherence(first=first, again=again, fresh=fresh, warm=warm, noise=noise)
+        return fresh, found
 
     async def _effect(self, name: str, now: Description, answer: Answer, noise: float) -> Finding:
         """Ask one prompt after the other until the adapter's answer is not the base's.
