@@ -30,6 +30,7 @@ from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.golden import GoldenReader
 from vctl_agent.hasher import Hasher
 from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
@@ -105,6 +106,7 @@ class Agent:
         application.open()
         executor = Executor(
             engine=engine,
+            golden=GoldenReader(store, self._keys),
             watch=watch,
             artifacts=artifacts,
             probed=probed,

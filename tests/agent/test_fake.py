@@ -63,7 +63,7 @@ async def test_restart_before_the_call_loses_the_rest() -> None:
 
 
 @pytest.mark.parametrize("trouble", [Trouble.DIES, Trouble.HANGS, Trouble.LIES, Trouble.RESTARTS])
-@pytest.mark.parametrize("method", ["load", "probe"])
+@pytest.mark.parametrize("method", ["load", "answer"])
 async def test_agent_gets_over_it_once_it_is_over(
     tmp_path: Path, trouble: Trouble, method: str
 ) -> None:

@@ -58,6 +58,7 @@ class SglangStub:
         self.adapters: dict[str, str] = {}
         self.known: dict[str, str] = {}  # every name that was ever loaded, and its last path
         self.running: Counter[str] = Counter()  # requests by adapter; "": of the base
+        self.cache: set[tuple[str, str, str]] = set()
         self.lock = asyncio.Lock()
         self.ended = asyncio.Condition()
 
@@ -93,6 +94,7 @@ class SglangStub:
                 web.get("/v1/loads", self._loads),
                 web.get("/openapi.json", self._openapi),
                 web.post("/v1/completions", self._completions),
+                web.post("/v1/chat/completions", self._completions),
                 web.post("/load_lora_adapter", self._load),
                 web.post("/unload_lora_adapter", self._unload),
                 web.route("*", "/flush_cache", self._flush),
@@ -181,22 +183,35 @@ class SglangStub:
                 return _refused(f"Got LoRA adapter that has never been loaded: {adapter}")
             async with self.lock:
                 self.adapters[adapter] = self.known[adapter]
-        digest = self.digest(adapter, body["prompt"])
+        is_chat = request.path.endswith("/chat/completions")
+        prompt = repr(body["messages"]) if is_chat else body["prompt"]
+        digest = self.digest(adapter, prompt)
         numbers = digest[: body["max_tokens"]]
+        known = (self.adapters.get(adapter, ""), prompt, body.get("cache_salt", ""))
+        cached = 16 if known in self.cache else 0
+        self.cache.add(known)
         logprobs = {
             "text_offset": [],
             "tokens": [f"t{number}" for number in numbers],
             "token_logprobs": [-number / 64 for number in numbers],
             "top_logprobs": [],
         }
-        choice = {"index": 0, "text": digest.hex(), "logprobs": logprobs, "finish_reason": "length"}
+        text: dict[str, Any] = {"text": digest.hex()}
+        if is_chat:
+            text = {"message": {"role": "assistant", "content": digest.hex()}}
+            logprobs = {
+                "content": [
+                    {"token": f"t{n}", "logprob": -n / 64, "top_logprobs": []} for n in numbers
+                ]
+            }
+        choice = {"index": 0, **text, "logprobs": logprobs, "finish_reason": "length"}
         return web.json_response(
             {
                 "id": "1",
                 "object": "text_completion",
                 "model": model,
                 "choices": [choice],
-                "usage": {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 0}},
+                "usage": {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": cached}},
             }
         )
 
@@ -240,6 +255,7 @@ class SglangStub:
 
     async def _flush(self, request: web.Request) -> web.Response:
         if not self.running.total():
+            self.cache.clear()
             return web.Response(text="Cache flushed.\nPlease check backend logs for more details.")
         if float(request.query.get("timeout", "0")):
             return web.Response(text="Timed out waiting for idle state.", status=400)

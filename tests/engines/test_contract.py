@@ -8,8 +8,10 @@ from aiohttp import web
 
 from tests.agent.support import SERVICE, Node, a_fleet, a_rollout, make_releases
 from tests.engines.kinds import PARAMS, UnderTest, made, torch_process
-from vctl_agent.engines.port import Engine, Resident
+from vctl_agent.engines.port import Engine, Question, Resident
+from vctl_agent.engines.proving import QUESTIONS, Prover
 from vctl_agent.engines.torch_client import TorchEngine
+from vctl_agent.probed import Probed
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 from vctl_plans.phase import NodePhase
@@ -29,6 +31,12 @@ async def under(request: pytest.FixtureRequest) -> AsyncIterator[UnderTest]:
 @pytest.fixture
 def engine(under: UnderTest) -> Engine:
     return under.engine
+
+
+@pytest.fixture
+def prover(engine: Engine, tmp_path: Path) -> Prover:
+    """Nothing was probed in this run of the engine, as far as is known here."""
+    return Prover(engine, Probed(tmp_path / "probed.json"))
 
 
 async def names(engine: Engine) -> set[str]:
@@ -78,17 +86,54 @@ async def test_unloaded_adapter_may_be_loaded_again(engine: Engine, under: Under
     assert (await engine.describe()).has(NAME, under.first)
 
 
-async def test_adapter_that_is_itself_passes_the_probe(engine: Engine, under: UnderTest) -> None:
+async def test_adapter_that_is_itself_passes_the_probe(
+    engine: Engine, under: UnderTest, prover: Prover
+) -> None:
     """Twice: the second time its prompt is in the cache."""
     await engine.load(NAME, under.first)
-    await engine.probe(NAME)
-    await engine.probe(NAME)
+    await prover.prove(NAME)
+    await prover.prove(NAME)
 
 
-async def test_probe_of_what_is_not_loaded_fails(engine: Engine) -> None:
+async def test_probe_of_what_is_not_loaded_fails(engine: Engine, prover: Prover) -> None:
     """For good, since the agent thought that it was there."""
+    await _needs(engine, Capability.LOGPROBS)
     with pytest.raises(PermanentEngineError):
-        await engine.probe("support@7")
+        await prover.prove("support@7")
+
+
+async def test_answer_tells_what_the_facts_promise(engine: Engine, under: UnderTest) -> None:
+    """One log-probability a token, what came from the cache, and nothing of it under a new salt."""
+    await _needs(engine, Capability.LOGPROBS)
+    await engine.load(NAME, under.first)
+    facts = (await engine.describe()).facts
+    question = QUESTIONS[0]
+    fresh = await engine.answer(NAME, question, salt="new")
+    await engine.answer(NAME, question)
+    again = await engine.answer(NAME, question)
+
+    assert question.max_tokens == len(fresh.tokens) == len(fresh.logprobs)
+    assert facts.can(Capability.CACHED_TOKENS)
+    assert 0 == fresh.cached_tokens
+    assert again.cached_tokens
+    assert again.prompt_tokens >= again.cached_tokens
+    assert fresh.tokens == again.tokens
+
+
+async def test_chat_is_answered_as_a_chat(engine: Engine) -> None:
+    """By the base as well, which is asked by its name."""
+    await _needs(engine, Capability.LOGPROBS)
+    base = (await engine.describe()).facts.base
+    messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"})
+    asked = Question(messages=messages, max_tokens=4, ignore_eos=True)
+    answer = await engine.answer(base, asked)
+
+    assert 4 == len(answer.tokens) == len(answer.logprobs)
+
+
+async def _needs(engine: Engine, capability: Capability) -> None:
+    if not (await engine.describe()).facts.can(capability):
+        pytest.skip(f"this engine has no {capability} here")
 
 
 async def test_broken_adapter_is_refused_for_good(engine: Engine, under: UnderTest) -> None:
@@ -190,10 +235,12 @@ async def _ask(engine: Engine, capability: Capability, under: UnderTest) -> None
         await engine.replace(NAME, under.first)
 
 
-async def test_flushed_cache_is_empty_and_adapters_stay(engine: Engine, under: UnderTest) -> None:
+async def test_flushed_cache_is_empty_and_adapters_stay(
+    engine: Engine, under: UnderTest, prover: Prover
+) -> None:
     """Where it is told how much is cached."""
     await engine.load(NAME, under.first)
-    await engine.probe(NAME)
+    await prover.prove(NAME)
     before = await engine.describe()
     await engine.flush()
     after = await engine.describe()
@@ -204,10 +251,12 @@ async def test_flushed_cache_is_empty_and_adapters_stay(engine: Engine, under: U
     assert (before.adapters, before.incarnation) == (after.adapters, after.incarnation)
 
 
-async def test_replaced_adapter_answers_for_itself(engine: Engine, under: UnderTest) -> None:
+async def test_replaced_adapter_answers_for_itself(
+    engine: Engine, under: UnderTest, prover: Prover
+) -> None:
     """Under a name that stays; an engine that cannot do that says so, and changes nothing."""
     await engine.load(NAME, under.first)
-    await engine.probe(NAME)
+    await prover.prove(NAME)
     before = await engine.describe()
     if not before.facts.can(Capability.REPLACE):
         with pytest.raises(PermanentEngineError, match="replace"):
@@ -216,16 +265,18 @@ async def test_replaced_adapter_answers_for_itself(engine: Engine, under: UnderT
         return
     await engine.replace(NAME, under.second)
     after = await engine.describe()
-    await engine.probe(NAME)
+    await prover.prove(NAME)
 
     assert (Resident(NAME, under.second),) == after.adapters
     assert before.incarnation == after.incarnation
 
 
-async def test_swapped_base_leaves_nothing_of_the_old_one(engine: Engine, under: UnderTest) -> None:
+async def test_swapped_base_leaves_nothing_of_the_old_one(
+    engine: Engine, under: UnderTest, prover: Prover
+) -> None:
     """No adapter and nothing cached; and it is told as a start of the engine is."""
     await engine.load(NAME, under.first)
-    await engine.probe(NAME)
+    await prover.prove(NAME)
     before = await engine.describe()
     await engine.swap_base(under.other_base)
     after = await engine.describe()
@@ -238,7 +289,7 @@ async def test_swapped_base_leaves_nothing_of_the_old_one(engine: Engine, under:
 
 
 async def test_swapping_back_takes_the_base_that_it_was_started_with(
-    engine: Engine, under: UnderTest
+    engine: Engine, under: UnderTest, prover: Prover
 ) -> None:
     """Its adapters load again; to swap to what is there changes nothing."""
     first = await engine.describe()
@@ -247,7 +298,7 @@ async def test_swapping_back_takes_the_base_that_it_was_started_with(
     there = await engine.describe()
     await engine.swap_base("")
     await engine.load(NAME, under.first)
-    await engine.probe(NAME)
+    await prover.prove(NAME)
 
     assert "" == there.base_path
     assert there.incarnation == (await engine.describe()).incarnation

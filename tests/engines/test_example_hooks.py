@@ -12,7 +12,9 @@ from aiohttp import web
 
 from tests.engines.kinds import TorchProcess, torch_process
 from vctl_agent.engines.hook import HookEngine, open_hook_engine
+from vctl_agent.engines.proving import Prover
 from vctl_agent.hook import Hook
+from vctl_agent.probed import Probed
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
@@ -180,14 +182,14 @@ def lora_server(url: str) -> HookEngine:
 
 @pytest.mark.torch
 async def test_server_that_vctl_does_not_know_is_served_by_a_hook(
-    torch_process: TorchProcess,
+    torch_process: TorchProcess, tmp_path: Path
 ) -> None:
     """Loaded, probed by vctl itself, unloaded; and a restart is told."""
     folder = torch_process.folder
     async with lora_server(torch_process.url) as engine:
         await engine.load("support@1", str(folder / "first"))
         await engine.load("support@1", str(folder / "first"))
-        await engine.probe("support@1")
+        proven = await Prover(engine, Probed(tmp_path / "probed.json")).prove("support@1")
         loaded = await engine.describe()
         with pytest.raises(PermanentEngineError):
             await engine.load("support@2", str(folder / "broken"))
@@ -198,6 +200,7 @@ async def test_server_that_vctl_does_not_know_is_served_by_a_hook(
         torch_process.restart()
         anew = await engine.describe()
 
+    assert "from the base" in proven
     assert loaded.has("support@1", str(folder / "first"))
     assert ((), loaded.incarnation) == (unloaded.adapters, unloaded.incarnation)
     assert () == anew.adapters

@@ -15,6 +15,7 @@ from tests.agent.support import SERVICE, Node, a_fleet, a_rollout, make_releases
 from tests.engines.kinds import a_model
 from tests.engines.sglang_stub import FIRST_BASE, SglangStub
 from vctl_agent.engines import sglang, sglang_base
+from vctl_agent.engines.proving import QUESTIONS
 from vctl_agent.engines.sglang import SglangEngine
 from vctl_agent.engines.sglang_facts import UNFINISHED
 from vctl_agent.engines.suspect import Suspect
@@ -165,8 +166,9 @@ async def test_adapter_is_asked_for_with_its_base(engine: SglangEngine, stub: Sg
     """By its name alone the base would answer, and nobody would notice: the probe would."""
     await engine.load(NAME, PATH)
     seen = await engine.describe()
-    await engine.probe(NAME)
+    by_adapter, by_base = [await engine.answer(name, QUESTIONS[0]) for name in (NAME, "base")]
 
+    assert by_adapter.logprobs != by_base.logprobs
     assert ("base:support@1", "base") == (seen.model(NAME), seen.model(""))
 
 
@@ -189,7 +191,7 @@ async def test_unloaded_name_comes_back_with_a_request_and_goes_again(
     """Unloading is no revoking; the agent sees what is listed, and unloads again."""
     await engine.load(NAME, PATH)
     await engine.unload(NAME)
-    await engine.probe(NAME)
+    await engine.answer(NAME, QUESTIONS[0])
     came_back = await engine.describe()
     await engine.unload(NAME)
 

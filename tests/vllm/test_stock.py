@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.vllm.serving import BASE, RUNTIME, Vllm, started, venv
+from vctl_agent.engines.proving import Prover
 from vctl_agent.engines.vllm.client import VllmEngine
+from vctl_agent.probed import Probed
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError
 
@@ -24,12 +26,14 @@ def stock(vllm_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield made
 
 
-async def test_what_it_lacks_is_named_with_the_setting_that_gives_it(stock: Vllm) -> None:
+async def test_what_it_lacks_is_named_with_the_setting_that_gives_it(
+    stock: Vllm, tmp_path: Path
+) -> None:
     """And it serves adapters all the same, judged by their log-probabilities."""
     async with VllmEngine(stock.url, key=KEY) as engine:
         facts = (await engine.describe()).facts
         await engine.load("support@1", stock.model("v1"))
-        await engine.probe("support@1")
+        await Prover(engine, Probed(tmp_path / "probed.json")).prove("support@1")
         later = (await engine.describe()).facts
 
     assert {

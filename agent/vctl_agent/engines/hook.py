@@ -11,10 +11,9 @@ from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
-from vctl_agent.engines.asking import answer
 from vctl_agent.engines.http import EngineHttp
-from vctl_agent.engines.port import Description, Resident, cannot
-from vctl_agent.engines.probe import finding
+from vctl_agent.engines.openai import ask
+from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.hook import AnyHook, open_hook
 from vctl_plans.capability import Capability, EngineFacts, Lack
 from vctl_plans.errors import PermanentEngineError
@@ -123,21 +122,14 @@ class HookEngine:
         """Have an adapter forgotten."""
         await self._do(Capability.ADAPTERS, "unload", name=name)
 
-    async def probe(self, name: str) -> None:
-        """Ask the engine itself, where it is said to tell log-probabilities; else the hook."""
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Ask the engine itself; only what it holds by its hook is asked."""
         engine = await self.describe()
-        if not engine.facts.can(Capability.LOGPROBS):
-            await self._change.run("probe", _document("probe", name=name))
-            return
-        model = engine.model(name)
-        found = finding(
-            first=await answer(self._http, model),
-            again=await answer(self._http, model),
-            fresh=await answer(self._http, model),
-            base=await answer(self._http, engine.model("")),
-        )
-        if found:
-            raise PermanentEngineError(f"{name}: {found}")
+        is_adapter = any(adapter.name == model for adapter in engine.adapters)
+        if not is_adapter and model != engine.facts.base:
+            raise PermanentEngineError(f"the engine has no {model}")
+        asked = engine.model(model if is_adapter else "")
+        return await ask(self._http, asked, question, salt=salt)
 
     async def swap_base(self, path: str) -> None:
         """Have another base put in the place of the present one."""

@@ -13,22 +13,19 @@ What SGLang is otherwise than others, and what follows:
   no revoking. It does no harm, because a name is never given other bytes.
 """
 
-import secrets
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from vctl_agent.engines.asking import answer
 from vctl_agent.engines.http import DESCRIBE_S, EngineHttp, UnansweredError, said_by
-from vctl_agent.engines.port import Description, Resident, cannot
-from vctl_agent.engines.probe import Answer, finding
+from vctl_agent.engines.openai import ask
+from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.engines.sglang_base import BaseUpdate, model_info
 from vctl_agent.engines.sglang_facts import (
     UNFINISHED,
     Doors,
-    ModelInfo,
     ServerInfo,
     facts,
     incarnation,
@@ -70,7 +67,6 @@ class SglangEngine:
         self._http = EngineHttp(url, named="SGLang", key=key)
         self._admin = EngineHttp(url, named="SGLang", key=admin_key or key)
         self._doors: tuple[str, Doors] | None = None  # of which start
-        self._base_answer: tuple[str, Answer] | None = None  # incarnation, answer
 
     async def __aenter__(self) -> Self:
         """Return the engine."""
@@ -123,18 +119,11 @@ class SglangEngine:
         await self._need(Capability.ADAPTERS)
         await self._unloaded(name)
 
-    async def probe(self, name: str) -> None:
-        """Prove that the adapter answers, from its own cache only, and otherwise than the base."""
-        model = await model_info(self._http)
-        asked = f"{model.served_model_name}:{name}"
-        found = finding(
-            first=await answer(self._http, asked),
-            again=await answer(self._http, asked),
-            fresh=await answer(self._http, asked, salt=secrets.token_hex(16)),
-            base=await self._of_base(model),
-        )
-        if found:
-            raise PermanentEngineError(f"{name}: {found}")
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Answer greedily; by an adapter's name alone, SGLang itself would ask the base."""
+        base = (await model_info(self._http)).served_model_name
+        asked = model if model == base else f"{base}:{model}"
+        return await ask(self._http, asked, question, salt=salt)
 
     async def swap_base(self, path: str) -> None:
         """Put another base in the place of the present one; one that is there is no error."""
@@ -241,9 +230,3 @@ class SglangEngine:
             f"the engine hangs while it unloads {name}, though no request runs",
             hint="restart the engine",
         ) from cause
-
-    async def _of_base(self, model: ModelInfo) -> Answer:
-        run = incarnation(await self._server(), model)
-        if not self._base_answer or self._base_answer[0] != run:
-            self._base_answer = (run, await answer(self._http, model.served_model_name))
-        return self._base_answer[1]

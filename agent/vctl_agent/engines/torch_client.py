@@ -3,21 +3,18 @@
 Answers are judged by status, never by text, and `describe` is what counts.
 """
 
-import secrets
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
 from vctl_agent.engines.http import DESCRIBE_S, EngineHttp
-from vctl_agent.engines.port import Description, Resident
-from vctl_agent.engines.probe import Answer, finding
+from vctl_agent.engines.openai import ask
+from vctl_agent.engines.port import Answer, Description, Question, Resident
 from vctl_plans.capability import Capability, EngineFacts, Lack
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
-_PROBE_PROMPT = "The same question asked twice must get the same answer, cached or not. " * 2
-_PROBE_TOKENS = 8
 _CAPABILITIES = (
     Capability.ADAPTERS,
     Capability.SWAP_BASE,
@@ -56,25 +53,11 @@ class _Engine(msgspec.Struct):
     free_memory: float | None = None
 
 
-class _Logprobs(msgspec.Struct):
-    tokens: tuple[str, ...]
-    token_logprobs: tuple[float, ...]
-
-
-class _Choice(msgspec.Struct):
-    logprobs: _Logprobs
-
-
-class _Completion(msgspec.Struct):
-    choices: tuple[_Choice]  # exactly one
-
-
 class TorchEngine:
     """The torch reference engine at one URL."""
 
     def __init__(self, url: str) -> None:
         self._http = EngineHttp(url, named="vctl's engine")
-        self._base_answer: tuple[str, Answer] | None = None  # incarnation, answer
 
     async def __aenter__(self) -> Self:
         """Return the engine."""
@@ -120,16 +103,9 @@ class TorchEngine:
         body = {"lora_name": name}
         await self._http.ask("/v1/unload_lora_adapter", body=body, accept=(HTTPStatus.NOT_FOUND,))
 
-    async def probe(self, name: str) -> None:
-        """Prove that the adapter answers, from its own cache only, and otherwise than the base."""
-        found = finding(
-            first=await self._answer(name),
-            again=await self._answer(name),
-            fresh=await self._answer(name, salt=secrets.token_hex(16)),
-            base=await self._of_base(),
-        )
-        if found:
-            raise PermanentEngineError(f"{name}: {found}")
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Answer greedily, with what is cached under *salt* only."""
+        return await ask(self._http, model, question, salt=salt)
 
     async def swap_base(self, path: str) -> None:
         """Put another base in the place of the present one; one that is there is no error."""
@@ -149,27 +125,6 @@ class TorchEngine:
         body = {"lora_name": name, "lora_path": path, "load_inplace": True}
         await self._http.ask("/v1/load_lora_adapter", body=body)
         await self.flush()
-
-    async def _of_base(self) -> Answer:
-        engine = await self.describe()
-        if not self._base_answer or self._base_answer[0] != engine.incarnation:
-            self._base_answer = (engine.incarnation, await self._answer(engine.facts.base))
-        return self._base_answer[1]
-
-    async def _answer(self, model: str, *, salt: str = "") -> Answer:
-        body: dict[str, Any] = {
-            "model": model,
-            "prompt": _PROBE_PROMPT,
-            "max_tokens": _PROBE_TOKENS,
-            "temperature": 0,
-            "ignore_eos": True,
-            "logprobs": 1,
-        }
-        if salt:
-            body["cache_salt"] = salt
-        response = await self._http.ask("/v1/completions", body=body)
-        found = self._http.read(response, _Completion).choices[0].logprobs
-        return Answer(found.tokens, found.token_logprobs)
 
 
 def _facts(engine: _Engine) -> EngineFacts:

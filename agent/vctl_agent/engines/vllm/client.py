@@ -7,17 +7,16 @@ need the room, and dies when it has to read it again and cannot: directories out
 """
 
 import asyncio
-import secrets
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import structlog
 
 from vctl_agent.engines.http import DESCRIBE_S, EngineHttp
-from vctl_agent.engines.port import Description, Resident, cannot
-from vctl_agent.engines.probe import Answer, finding
+from vctl_agent.engines.openai import ask
+from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.engines.vllm import changing, metrics
 from vctl_agent.engines.vllm.attach import KIND, Attaching
 from vctl_agent.engines.vllm.metrics import Metrics
@@ -26,9 +25,6 @@ from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.errors import EngineError, PermanentEngineError
 
 _log = structlog.get_logger(__name__)
-
-_PROBE_PROMPT = "The same question asked twice must get the same answer, cached or not. " * 2
-_PROBE_TOKENS = 8
 
 
 class _Card(msgspec.Struct):
@@ -47,19 +43,6 @@ class _Paused(msgspec.Struct):
 
 class _Weights(msgspec.Struct):
     weight_version: str
-
-
-class _Logprobs(msgspec.Struct):
-    tokens: tuple[str, ...]
-    token_logprobs: tuple[float, ...]
-
-
-class _Choice(msgspec.Struct):
-    logprobs: _Logprobs
-
-
-class _Completion(msgspec.Struct):
-    choices: tuple[_Choice]  # exactly one
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -88,7 +71,6 @@ class VllmEngine:
         self._max_adapters = max_adapters
         self._facts: tuple[str, EngineFacts] | None = None  # when its process began, what it can
         self._changing = asyncio.Lock()  # held while we have it paused
-        self._base_answer: tuple[str, Answer] | None = None  # incarnation, answer
 
     async def __aenter__(self) -> Self:
         """Return the engine."""
@@ -173,39 +155,9 @@ class VllmEngine:
                 self._http, before=before, name=name, path=path, former=listed.get(name, "")
             )
 
-    async def probe(self, name: str) -> None:
-        """Prove that the adapter answers, from its own cache only, and otherwise than the base."""
-        found = finding(
-            first=await self.answer(name, _PROBE_PROMPT),
-            again=await self.answer(name, _PROBE_PROMPT),
-            fresh=await self.answer(name, _PROBE_PROMPT, salt=secrets.token_hex(16)),
-            base=await self._of_base(),
-        )
-        if found:
-            raise PermanentEngineError(f"{name}: {found}")
-
-    async def answer(self, model: str, prompt: str, *, salt: str = "") -> Answer:
-        """Return the greedy answer of a model to *prompt*, with a salt of its own if given."""
-        body: dict[str, Any] = {
-            "model": model,
-            "prompt": prompt,
-            "max_tokens": _PROBE_TOKENS,
-            "temperature": 0,
-            "ignore_eos": True,
-            "logprobs": 1,
-        }
-        if salt:
-            body["cache_salt"] = salt
-        response = await self._http.ask("/v1/completions", body=body)
-        found = self._http.read(response, _Completion).choices[0].logprobs
-        return Answer(found.tokens, found.token_logprobs)
-
-    async def _of_base(self) -> Answer:
-        engine = await self.describe()
-        if not self._base_answer or self._base_answer[0] != engine.incarnation:
-            answer = await self.answer(engine.facts.base, _PROBE_PROMPT)
-            self._base_answer = (engine.incarnation, answer)
-        return self._base_answer[1]
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Answer greedily."""
+        return await ask(self._http, model, question, salt=salt)
 
     async def _able(self, capability: Capability) -> None:
         facts = (await self.describe()).facts
