@@ -118,9 +118,14 @@ class Keys(msgspec.Struct, frozen=True):
         """An immutable list of the nodes that a rollout counts."""
         return f"{self.root}rosters/{digest}"
 
+    @property
+    def histories(self) -> str:
+        """The decisions of all services."""
+        return f"{self.root}history/"
+
     def history(self, service: str) -> str:
         """Prefix of the decisions of all of a service's rollouts."""
-        return f"{self.root}history/{service}/"
+        return f"{self.histories}{service}/"
 
     def rollout_history(self, service: str, rollout: str) -> str:
         """Prefix of the decisions of one rollout."""
