@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 # Workers for the tests: one a core.
 WORKERS ?= auto
 
-.PHONY: help demo test check sim mutants fuzz bench bench-gateway fix generate wheel clean
+.PHONY: help demo test test-vllm check sim mutants fuzz bench bench-gateway fix generate wheel clean
 
 help:
 	@sed -n 's/^#\(   *make.*\)/\1/p' Makefile
@@ -36,6 +36,16 @@ demo: $(VENV)/runtime-ok
 
 test: $(VENV)/dev-ok
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+#   make test-vllm  the engine's adapter on a real vLLM on this CPU: 3.4 GB in .venv-vllm, once
+VLLM := .venv-vllm
+$(VLLM)/vllm-ok: tests/vllm/install.py
+	@echo "installing vLLM into $(VLLM) ..."
+	@$(PYTHON) tests/vllm/install.py $(VLLM)
+	@touch $@
+
+test-vllm: $(VENV)/dev-ok $(VLLM)/vllm-ok
+	VCTL_VLLM=$(VLLM) $(BIN)/python -m pytest -p no:xdist -m vllm
 
 #   make check   style, types, the rooms' borders, generated files up to date
 check: $(VENV)/dev-ok
@@ -94,4 +104,4 @@ wheel: $(VENV)/dev-ok
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean:
-	rm -rf $(VENV) dist build
+	rm -rf $(VENV) $(VLLM) dist build

@@ -25,13 +25,14 @@ from vctl_agent.candidate import Candidate
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
+from vctl_agent.engines.restarting import Restarter
 from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import open_link
 from vctl_agent.golden import GoldenReader
 from vctl_agent.hasher import Hasher
-from vctl_agent.hook import Hook
+from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.naming import Namer
 from vctl_agent.presence import Presence
@@ -101,7 +102,7 @@ class Agent:
             artifacts,
             incarnation=lambda: watch.incarnation,
             crashpoints=self._crashpoints,
-            hook=_hook(settings),
+            hook=_hook(settings.hook, settings.hook_timeout, settings.hook_token_file),
         )
         application.open()
         executor = Executor(
@@ -115,6 +116,7 @@ class Agent:
         )
         self._artifacts = artifacts
         self._engine_watch = watch
+        self._restarter = self._made_restarter(watch)
         self._inspector = Inspector(artifacts, self._known_releases, self._wake)
         self._hasher = Hasher(artifacts.describe, self._wake)
         self._namer = Namer(executor, self._known_releases, self._wake)
@@ -145,6 +147,13 @@ class Agent:
             ttl_s=settings.lease_ttl,
             crashpoints=self._crashpoints,
         )
+
+    def _made_restarter(self, watch: EngineWatch) -> Restarter:
+        settings = self._settings
+        begun = Probed(settings.state / "restarted.json")
+        begun.open()
+        hook = _hook(settings.engine_restart_hook, settings.engine_restart_timeout)
+        return Restarter(hook, watch, begun, node=settings.node, engine_url=settings.engine_url)
 
     def _made_statistics(self) -> StatisticsWriter:
         return StatisticsWriter(
@@ -182,6 +191,7 @@ class Agent:
 
     def _wake(self) -> None:
         self._reconciler.wake()
+        self._restarter.look()
 
     def _on_facts(self, facts: EngineFacts) -> None:
         self._presence.announce(facts)
@@ -218,6 +228,7 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._engine_watch.run())
+                group.create_task(self._restarter.run())
                 group.create_task(self._link.run())
                 group.create_task(self._follow_services())
                 group.create_task(self._reconciler.run(self._link))
@@ -290,10 +301,12 @@ class Agent:
         )
 
 
-def _hook(settings: Settings) -> Hook | None:
-    if not settings.hook:
+def _hook(
+    target: Sequence[str], timeout_s: float, token_file: Path | None = None
+) -> AnyHook | None:
+    if not target:
         return None
-    return Hook(settings.hook, timeout_s=settings.hook_timeout, environment=os.environ)
+    return open_hook(target, timeout_s=timeout_s, environment=os.environ, token_file=token_file)
 
 
 def lock_state(state: Path) -> int:

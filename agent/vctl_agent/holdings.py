@@ -173,5 +173,9 @@ def in_flight(service: Service, release: Release, heard: GatewayState, held: Hel
 
 
 def _goes(model: str, release: Release, held: Held) -> bool:
-    """Whether *model* is the release's adapter, and would go with it."""
-    return bool(release.engine_name) and not held.is_shared and model == release.engine_name
+    """Whether *model* is the release's adapter, and would go with it.
+
+    Some engines want a base and a colon before an adapter's name, which has no colon itself.
+    """
+    adapter = model.rpartition(":")[2]
+    return bool(release.engine_name) and not held.is_shared and adapter == release.engine_name

@@ -308,7 +308,7 @@ class Reconciler:
                 service=service.name,
                 number=release.number,
                 digest=release.digest,
-                model=release.engine_name or (engine.facts.base if engine else ""),
+                model=engine.model(release.engine_name) if engine else release.engine_name,
                 prompt=self._holdings.applied_prompt(release),
             )
             for service, release, verdict in verdicts

@@ -447,10 +447,11 @@ async def test_engine_restarted_under_a_hook_is_told_again(tmp_path: Path) -> No
     assert node.application._hook is not None
     run = node.application._hook.run
 
-    async def restarted(event: str, document: bytes) -> None:
-        await run(event, document)
+    async def restarted(event: str, document: bytes) -> bytes:
+        answer = await run(event, document)
         node.engine.restart()
         await node.watch.refresh()
+        return answer
 
     node.application._hook.run = restarted  # type: ignore[method-assign]
     with pytest.raises(TemporaryEngineError, match="restarted while the hook ran"):

@@ -265,8 +265,13 @@ async def test_models_that_are_no_service_pass_unchanged_when_asked_to(tmp_path:
             assert "x-vctl-release" not in answer.headers
         assert gateway.engine.bodies == [body]
         assert gateway.engine.paths == ["/v1/completions?api-version=1"]
-        for engine_name in (MODELS[1], "support@000000000000"):
+        for engine_name in (MODELS[1], "support@000000000000", f"llama:{MODELS[1]}",
+                            "s3://models/llama:support@000000000000"):  # fmt: skip
             async with gateway.ask(model=engine_name) as answer:
+                assert answer.status == 404
+        for other in (MODELS[1], [None, MODELS[1]]):
+            sneaky = json.dumps({"model": "llama", "lora_path": other})
+            async with gateway.client.post(url, data=sneaky) as answer:
                 assert answer.status == 404
         assert len(gateway.engine.bodies) == 1
         assert 'service="(passed through)"' in await gateway.metrics()

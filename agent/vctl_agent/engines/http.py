@@ -23,7 +23,12 @@ CHANGE_S = 120.0
 """Time for a change or an answer of a model."""
 
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+_STRANGERS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _TEXT_CHARS = 200
+
+
+class UnansweredError(TemporaryEngineError):
+    """It was asked, and did not answer in time: whether it did what was asked is not known."""
 
 
 class EngineHttp:
@@ -64,31 +69,46 @@ class EngineHttp:
             query: Parameters after the path.
             method: By default POST with a body, else GET.
             within_s: Time for the whole of it.
-            accept: Statuses of errors that are an answer to the caller.
+            accept: Statuses of errors that are an answer to the caller; a refused key is none.
 
         Raises:
-            TemporaryEngineError: No answer in time, or one that says that it may work later.
+            UnansweredError: No answer in time.
+            TemporaryEngineError: It is away, or says that it may work later.
             PermanentEngineError: Any other error.
         """
         method = method or ("GET" if body is None else "POST")
-        try:
-            # httpx's limit is for each piece of an answer, ours for the whole.
-            async with asyncio.timeout(within_s):
-                response = await self._client.request(
-                    method, path, json=body, params=query, timeout=within_s
-                )
-        except (httpx.HTTPError, TimeoutError) as cause:
-            why = str(cause) or type(cause).__name__
-            raise TemporaryEngineError(
-                f"the engine at {self._client.base_url} does not answer: {why}"
-            ) from cause
+        request = self._client.build_request(
+            method, path, json=body, params=query, timeout=within_s
+        )
+        response = await self._send(request, within_s)
         status = response.status_code
-        if not response.is_error or status in accept:
+        if not response.is_error or (status in accept and status not in _STRANGERS):
             return response
         said = f"{method} {path}: {status} {said_by(response)}"
+        if status in _STRANGERS:
+            raise PermanentEngineError(
+                said, hint="name the file that holds the engine's key: --engine-key-file"
+            )
         if response.is_server_error or status in _BUSY:
             raise TemporaryEngineError(said)
         raise PermanentEngineError(said)
+
+    async def _send(self, request: httpx.Request, within_s: float) -> httpx.Response:
+        try:
+            # httpx's limit is for each piece of an answer, ours for the whole.
+            async with asyncio.timeout(within_s):
+                try:
+                    return await self._client.send(request)
+                except (httpx.ReadError, httpx.RemoteProtocolError):
+                    if request.method != "GET":
+                        raise
+                    # A server closes a connection after some errors; what only looks, looks again.
+                    return await self._client.send(request)
+        except (httpx.HTTPError, TimeoutError) as cause:
+            why = str(cause) or type(cause).__name__
+            raise _away(cause)(
+                f"the engine at {self._client.base_url} does not answer: {why}"
+            ) from cause
 
     def read(self, response: httpx.Response, kind: type[T]) -> T:
         """Return an answer's JSON as *kind*.
@@ -103,6 +123,12 @@ class EngineHttp:
                 f"{response.url} does not answer as {self._named}: {cause}",
                 hint="is another program listening there?",
             ) from cause
+
+
+def _away(cause: Exception) -> type[TemporaryEngineError]:
+    """Return the kind of a failure; where no connection was made, nothing was asked."""
+    is_late = isinstance(cause, (TimeoutError, httpx.ReadTimeout))
+    return UnansweredError if is_late else TemporaryEngineError
 
 
 def said_by(response: httpx.Response) -> str:

@@ -77,7 +77,9 @@ class EngineWatch:
 
     def _judged(self, seen: Description) -> Description:
         reason = self._suspect.reason(seen.incarnation) if self._suspect else ""
-        return msgspec.structs.replace(seen, problem=reason) if reason else seen
+        if not reason:
+            return seen
+        return msgspec.structs.replace(seen, problem=reason, needs_restart=True)
 
     def _take(self, seen: Description | None, problem: str) -> None:
         seen = self._judged(seen) if seen else None

@@ -15,7 +15,7 @@ from vctl_agent.gateway import answers, headers
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.answers import Elsewhere, Refused, unreadable
 from vctl_agent.gateway.barrier import Barrier
-from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
+from vctl_agent.gateway.call import Call, engine_body, named_adapters, read_asked, read_call
 from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.hop import HOP_HEADER, Hop, path_of
 from vctl_agent.gateway.hopreceiver import HopReceiver
@@ -190,7 +190,7 @@ class Proxy:
                 return await self._serve_chosen(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
-        if not self._is_passed_through(call.model):
+        if not self._is_passed_through(call):
             raise answers.no_model(call.model)
         passage.service = PASSED_THROUGH
         return await self._ask(request, passage, body, None)
@@ -345,13 +345,16 @@ class Proxy:
             message = f"the body cannot be read: {cause}"
             raise Refused(400, message, code="invalid_body") from cause
 
-    def _is_passed_through(self, model: str) -> bool:
-        """Whether *model* is nobody's: not even the engine's own name of a release."""
+    def _is_passed_through(self, call: Call) -> bool:
+        """Whether what is asked for is nobody's: not even the engine's own name of a release."""
         if not self._has_passthrough:
             return False
         acted = self._live.acted
         engine_names = {ready.model for ready in acted.agent.ready} if acted.agent else set()
-        return model not in engine_names and model.partition("@")[0] not in acted.known.routes
+        return not any(
+            name in engine_names or name.partition("@")[0] in acted.known.routes
+            for name in named_adapters(call)
+        )
 
     def _stamp(self, response: Answer, passage: Passage) -> None:
         passage.status = response.status

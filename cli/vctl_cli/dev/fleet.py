@@ -105,7 +105,7 @@ class DevFleet:
     @property
     def engine_urls(self) -> dict[str, str]:
         """Where each node's engine is."""
-        return {node: self.layout.url(node, "engine") for node in self.nodes}
+        return {node: self.layout.engine_url(node) for node in self.nodes}
 
     def start(self) -> None:
         """Start everything; return when every node is ready for a rollout.
@@ -122,9 +122,11 @@ class DevFleet:
         layout = self.layout
         self._say(f"starting etcd and {len(self.nodes)} nodes in {self.folder}")
         self._start(layout.etcd())
-        self.models.make_base()
+        if not self.options.engine_urls:
+            self.models.make_base()
+            for node in self.nodes:
+                self._start(layout.engine(node))
         for node in self.nodes:
-            self._start(layout.engine(node))
             self._start(layout.gateway(node))
         self._note_earlier_agents()
         for node in self.nodes:
@@ -245,7 +247,8 @@ class DevFleet:
 
     def _late(self, missing: Sequence[str]) -> VctlError:
         names = ", ".join(missing)
-        tails = [self.program(missing[0], part).log_tail() for part in PARTS]
+        parts = [self._programs.get(f"{missing[0]}/{part}") for part in PARTS]
+        tails = [program.log_tail() for program in parts if program]
         return VctlError(f"not ready in time: {names}", hint="\n  ".join(tails))
 
     def _take_folder(self) -> None:

@@ -31,6 +31,7 @@ class Options:
     engine_arguments: Sequence[str] = ()
     agent_arguments: Sequence[str] = ()
     agent_env: Mapping[str, str] | None = None
+    engine_urls: Sequence[str] = ()  # engines that run already, one a node; none: our own
 
 
 def clean(env: Mapping[str, str]) -> dict[str, str]:
@@ -79,6 +80,12 @@ class Layout:
         """Return where a node's ``gateway``, ``engine``, ``gateway-admin`` or ``agent`` answers."""
         return f"http://{self.address(node, part)}"
 
+    def engine_url(self, node: str) -> str:
+        """Return where a node's engine answers, whoever started it."""
+        if self.options.engine_urls:
+            return self.options.engine_urls[self.nodes.index(node)]
+        return self.url(node, "engine")
+
     def address(self, node: str, part: str) -> str:
         """Return the host and port of a part of a node."""
         return f"{HOST}:{self._ports[node][part]}"
@@ -109,7 +116,7 @@ class Layout:
             "--listen": self.address(node, "gateway"),
             "--admin": self.address(node, "gateway-admin"),
             "--state": str(self._state(node, "gateway")),
-            "--engine-url": self.url(node, "engine"),
+            "--engine-url": self.engine_url(node),
             "--fleet-key-file": str(self._fleet_key()),
             "--grace": "5s",
         }
@@ -119,7 +126,7 @@ class Layout:
         """Return a node's agent; it reads artifacts from *allowed_roots* only."""
         options = self._common(node) | {
             "--state": str(self._state(node, "agent")),
-            "--engine-url": self.url(node, "engine"),
+            "--engine-url": self.engine_url(node),
             "--gateway-url": self.url(node, "gateway"),
             "--admin": self.address(node, "agent"),
             "--lease-ttl": f"{self.options.lease_ttl_s:g}",

@@ -25,6 +25,10 @@ _FINISH_S = 60.0
 """That running requests have to finish before a base is swapped; less than a client waits."""
 
 
+_FLUSH_S = 10.0
+"""That the inference thread has to come between two steps; it is longer only if it is dead."""
+
+
 class Service:
     """What the HTTP handlers share; lives in the event loop's thread."""
 
@@ -63,6 +67,30 @@ class Service:
         # No await between the registry's change and this: no request meets one without the other.
         self.engine = Engine(base, cache_blocks=blocks)
         self.incarnation = str(uuid.uuid4())
+
+    async def flush(self) -> bool:
+        """Empty the prefix cache between two steps; return whether that was done.
+
+        Requests that run go on, and store nothing of what they computed before.
+        """
+        cache = self.engine.cache
+        if cache is None:
+            return True
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def errand() -> None:
+            cache.clear()
+            # The loop is closed when a shutdown has given up on the request.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(done.set)
+
+        self.scheduler.between_steps(errand)
+        try:
+            async with asyncio.timeout(_FLUSH_S):
+                await done.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def pieces(self, order: Order, *, adapter: Adapter | None) -> AsyncGenerator[Piece]:
         """Carry out an order and yield its pieces as they come.

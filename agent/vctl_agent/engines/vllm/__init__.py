@@ -1,0 +1,1 @@
+"""The adapter for vLLM: `client` is what the agent uses; the rest is what it is made of."""
