@@ -16,23 +16,23 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from vctl_agent import admin, election, log
 from vctl_agent.application import Application
-from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.candidate import Candidate
+from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
-from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
+from vctl_agent.kept import open_kept
 from vctl_agent.presence import Presence
-from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
@@ -50,6 +50,7 @@ from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlErr
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
+from vctl_plans.snapshot import Fleet
 from vctl_plans.store.port import Store
 
 _USAGE = 2
@@ -78,17 +79,11 @@ class Agent:
         self._wishes = Wishes(self._keys)
         self._last_report: NodeReport | None = None
         self._store_problem = "the store has not answered yet"
-        state = settings.state
-        artifacts = ArtifactStore(state, settings.allowed_root)
-        artifacts.open()
-        probed = Probed(state / "probed.json")
-        probed.open()
-        suspect = Suspect(state / "suspect.json")
-        suspect.open()
-        watch = EngineWatch(engine, self._wake, suspect=suspect, on_facts=self._on_facts)
+        kept = open_kept(settings)
+        watch = EngineWatch(engine, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts)
         application = Application(
-            state,
-            artifacts,
+            settings.state,
+            kept.artifacts,
             incarnation=lambda: watch.incarnation,
             crashpoints=self._crashpoints,
             hook=_hook(settings),
@@ -97,28 +92,38 @@ class Agent:
         executor = Executor(
             engine=engine,
             watch=watch,
-            artifacts=artifacts,
-            probed=probed,
+            artifacts=kept.artifacts,
+            probed=kept.probed,
+            registered=kept.registered,
             application=application,
             crashpoints=self._crashpoints,
+            make_room=lambda artifact: self._collecting.make_room(artifact),
         )
         self._engine_watch = watch
-        self._inspector = Inspector(artifacts, self._known_releases, self._wake)
+        self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
         self._statistics = self._made_statistics()
         self._link = GatewayLink(
             str(settings.socket), self._wake, on_statistics=self._statistics.take
+        )
+        self._collecting = Collecting(
+            kept.collector,
+            Needs(self._known_fleet, watch, self._link, application, kept.registered),
+            room=Room(settings.keep_artifacts, settings.artifact_space),
+            wake=self._wake,
+            crashpoints=self._crashpoints,
         )
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
             engine_url=settings.engine_url,
             engine=watch,
-            artifacts=artifacts,
-            probed=probed,
+            artifacts=kept.artifacts,
+            probed=kept.probed,
             application=application,
             executor=executor,
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
+            completed=self._completed,
         )
         self._office = self._made_office()
         self._presence = Presence(
@@ -163,8 +168,21 @@ class Agent:
     def _known_releases(self) -> list[Release]:
         return self._reconciler.releases()
 
+    def _known_fleet(self) -> Fleet | None:
+        """Return what the fleet wants; None while it could want something else by now."""
+        return None if self._store_problem else self._reconciler.fleet
+
+    def _completed(self, report: NodeReport) -> NodeReport:
+        return msgspec.structs.replace(
+            report, collected=self._collecting.answers, disk_used=self._collecting.used
+        )
+
     def _wake(self) -> None:
         self._reconciler.wake()
+
+    def _on_engine(self) -> None:
+        self._collecting.look()
+        self._wake()
 
     def _on_facts(self, facts: EngineFacts) -> None:
         self._presence.announce(facts)
@@ -209,6 +227,8 @@ class Agent:
                 group.create_task(self._statistics.run())
                 group.create_task(self._follow_requests())
                 group.create_task(self._inspector.answer())
+                group.create_task(self._collecting.answer())
+                group.create_task(self._collecting.run())
                 if self._settings.scrub_interval:
                     group.create_task(self._inspector.scrub(self._settings.scrub_interval))
                 if self._settings.conduct:
@@ -241,6 +261,7 @@ class Agent:
                 fleet = self._wishes.read(update.entries)
                 self._reconciler.want(fleet)
                 self._statistics.watch(fleet)
+                self._collecting.follow(fleet)
                 for problem in self._wishes.new_problems:
                     _log.error("unreadable", problem=problem)
 
@@ -254,6 +275,7 @@ class Agent:
                         if update.is_live:
                             requests = read_requests(update.entries, self._settings.node)
                             self._inspector.ask(requests)
+                            self._collecting.ask(requests)
             except StoreError as cause:
                 _log.warning("requests cannot be followed", cause=cause.message)
             await asyncio.sleep(_RETRY_S)

@@ -6,8 +6,8 @@ is told by its type, and it is final only within the rollout that it happened in
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import structlog
 
@@ -17,6 +17,7 @@ from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Description, Engine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.probed import Probed
+from vctl_agent.registered import Registered
 from vctl_plans.errors import (
     ArtifactError,
     EngineError,
@@ -39,9 +40,16 @@ _log = structlog.get_logger(__name__)
 
 OnPhase = Callable[[NodePhase], None]
 
+MakeRoom = Callable[[Artifact], Awaitable[None]]
+"""Makes room on the disk for an artifact before it is brought; raises where there is none."""
+
 
 class Stopped(VctlError):  # noqa: N818  it stops, nothing is wrong
     """The agent is shutting down: no word about the bytes, hence no `ArtifactError`."""
+
+
+async def _all_room(_artifact: Artifact) -> None:
+    pass
 
 
 class Executor:
@@ -54,13 +62,17 @@ class Executor:
         watch: EngineWatch,
         artifacts: ArtifactStore,
         probed: Probed,
+        registered: Registered,
         application: Application,
         crashpoints: Crashpoints,
+        make_room: MakeRoom = _all_room,
     ) -> None:
         self._engine = engine
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
+        self._registered = registered
+        self._make_room = make_room
         self._application = application
         self._crashpoints = crashpoints
         self._changing = asyncio.Lock()  # an engine is asked for one change at a time
@@ -138,6 +150,7 @@ class Executor:
                 loop.call_soon_threadsafe(on_phase, phase)
 
         kind = KIND_OF[component]
+        await self._make_room(artifact)
         await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
 
     async def _load(self, release: Release) -> None:
@@ -148,18 +161,41 @@ class Executor:
         """
         seen = self._watch.latest
         path = str(self._artifacts.path(release.adapter.root)) if release.adapter else ""
-        if path and not (seen and seen.has(release.engine_name, path)):
-            await self._load_adapter(release.engine_name, path)
+        if release.adapter and not (seen and seen.has(release.engine_name, path)):
+            await self._load_adapter(release.engine_name, release.adapter)
         else:
             await self._application.give(release)
 
-    async def _load_adapter(self, name: str, path: str) -> None:
+    async def _load_adapter(self, name: str, adapter: Artifact) -> None:
+        path = str(self._artifacts.path(adapter.root))
         async with self._changing:
-            self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
-            await self._engine.load(name, path)
-            seen = await self._watch.refresh()
+            with self._giving(adapter.root):
+                self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
+                await self._engine.load(name, path)
+                seen = await self._look()
         if not seen or not seen.has(name, path):
             raise TemporaryEngineError(f"the engine took {name} and does not list it")
+
+    @contextmanager
+    def _giving(self, root: str) -> Iterator[None]:
+        """Note that the engine gets *root*, unless it was removed, or rotted, since it was staged.
+
+        The look and the note are one step of the event loop, and so is a removal with its own look
+        at what is noted: either comes first, and the other heeds it.
+
+        Raises:
+            ArtifactError: It is to be verified, or brought, anew.
+        """
+        if not self._artifacts.is_staged(root):
+            raise ArtifactError(f"{root[:15]} does not lie here verified any more")
+        with self._registered.giving(root):
+            self._crashpoints.passed("given")
+            yield
+
+    async def _look(self) -> Description | None:
+        seen = await self._watch.refresh()
+        self._registered.see(seen)
+        return seen
 
     async def _probe(self, name: str) -> None:
         before = self._watch.latest
@@ -181,10 +217,11 @@ class Executor:
         path = str(self._artifacts.path(root)) if root else ""
         async with self._changing:
             before = self._watch.latest
-            with self._condemning():
-                await self._engine.swap_base(path)
-            self._crashpoints.passed("base swapped")
-            after = await self._watch.refresh()
+            with self._giving(root) if root else nullcontext():
+                with self._condemning():
+                    await self._engine.swap_base(path)
+                self._crashpoints.passed("base swapped")
+                after = await self._look()
         if after is None:
             raise TemporaryEngineError("the engine does not answer since its base was swapped")
         problem = _unconfirmed(before, after, path)

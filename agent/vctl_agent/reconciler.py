@@ -57,6 +57,7 @@ class Reconciler:
         executor: Does things.
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
+        completed: Adds to a report what others of the agent have to say in it.
         clock: Monotonic seconds.
     """
 
@@ -73,6 +74,7 @@ class Reconciler:
         executor: Executor,
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
+        completed: Callable[[NodeReport], NodeReport] = lambda report: report,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
@@ -84,6 +86,7 @@ class Reconciler:
         self._executor = executor
         self._on_report = on_report
         self._checks = checks
+        self._completed = completed
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
@@ -103,6 +106,11 @@ class Reconciler:
         """Take the fleet's newest wishes."""
         self._fleet = fleet
         self.wake()
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The fleet's newest wishes; None: they were never told."""
+        return self._fleet
 
     def releases(self) -> list[Release]:
         """Return every release that is known, of all services."""
@@ -296,6 +304,7 @@ class Reconciler:
             problem=engine.problem if engine else "",
             checks=self._checks(),
         )
+        report = self._completed(report)
         if report != self._report:
             self._report = report
             self._on_report(report)

@@ -18,6 +18,7 @@ from vctl_agent.hook import Hook
 from vctl_agent.local import AgentState, GatewayState, InFlight
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
+from vctl_agent.registered import Registered
 from vctl_plans import weights
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
@@ -183,6 +184,8 @@ class Node:
         self.artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
+        self.registered = Registered(state / "registered.json")
+        self.registered.open(())
         self.watch = EngineWatch(self.engine, lambda: None)
         self.application = Application(
             state,
@@ -197,6 +200,7 @@ class Node:
             watch=self.watch,
             artifacts=self.artifacts,
             probed=probed,
+            registered=self.registered,
             application=self.application,
             crashpoints=crashpoints,
         )

@@ -18,6 +18,7 @@ class Disk:
         self.name = name
         self.staged: set[str] = set()  # roots whose every byte was verified
         self.probed: tuple[str, tuple[str, ...]] = ("", ())  # incarnation, adapters
+        self.registered: tuple[str, tuple[str, ...]] = ("", ())  # incarnation, roots
         self.handed: set[int] = set()  # releases whose files the application has
         self.saved: Any = None  # the gateway's
 

@@ -6,6 +6,7 @@ looks are left out where nothing can come of them.
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -26,6 +27,7 @@ from vctl_agent.local import GatewayState, GatewayStatistics
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
+from vctl_agent.registered import Registered
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.node import NodeRecord, NodeReport
@@ -46,6 +48,24 @@ class MemoryProbed(Probed):
 
     def _save(self) -> None:
         self._disk.probed = (self._record.incarnation, tuple(self._record.names))
+
+
+class MemoryRegistered(Registered):
+    """What the engine was given, on a simulated disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(Path(disk.name))
+        self._disk = disk
+        self._record = _registered(*disk.registered)
+
+    def _save(self) -> None:
+        self._disk.registered = (self._record.incarnation, tuple(self._record.roots))
+
+
+def _registered(incarnation: str, roots: tuple[str, ...]) -> Any:
+    from vctl_agent.registered import _Record
+
+    return _Record(incarnation, list(roots))
 
 
 def _record(incarnation: str, names: tuple[str, ...]) -> Any:
@@ -73,6 +93,7 @@ class Agent:
             watch=self._watch,
             artifacts=artifacts,
             probed=probed,
+            registered=MemoryRegistered(node.disk),
             application=application,
             crashpoints=crashpoints,
         )

@@ -46,6 +46,20 @@ class ArtifactStore:
         for leftover in self._directory.glob(f"{_TEMPORARY}*"):
             _remove(leftover)
 
+    @property
+    def directory(self) -> Path:
+        """Where all artifacts lie."""
+        return self._directory
+
+    @property
+    def manifests(self) -> Path:
+        """Where all manifests lie."""
+        return self._manifests
+
+    def lock(self, root: str) -> threading.Lock:
+        """Return what a thread holds while it stages *root*."""
+        return self._locks.setdefault(root, threading.Lock())
+
     def path(self, root: str) -> Path:
         """Return where an artifact of *root* lies once it is staged."""
         return self._directory / root_hex(root)
@@ -79,7 +93,7 @@ class ArtifactStore:
         """
         _refuse_other_than_root(artifact.root)
         final = self.path(artifact.root)
-        with self._locks.setdefault(artifact.root, threading.Lock()):
+        with self.lock(artifact.root):
             if self.is_staged(artifact.root):
                 return final
             try:

@@ -1,0 +1,39 @@
+"""What an agent keeps in its state directory, opened as the agent before it left it."""
+
+from typing import NamedTuple
+
+from vctl_agent.artifacts.collect import Collector
+from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.engines.suspect import Suspect
+from vctl_agent.probed import Probed
+from vctl_agent.registered import Registered
+from vctl_agent.settings import Settings
+
+
+class Kept(NamedTuple):
+    """Artifacts, and notes of what was done with them."""
+
+    artifacts: ArtifactStore
+    collector: Collector
+    registered: Registered
+    probed: Probed
+    suspect: Suspect
+
+
+def open_kept(settings: Settings) -> Kept:
+    """Open all of it; what an earlier process left half done is swept away."""
+    state = settings.state
+    artifacts = ArtifactStore(state, settings.allowed_root)
+    kept = Kept(
+        artifacts,
+        Collector(artifacts),
+        Registered(state / "registered.json"),
+        Probed(state / "probed.json"),
+        Suspect(state / "suspect.json"),
+    )
+    artifacts.open()
+    kept.collector.open()
+    kept.registered.open(kept.collector.lying())
+    kept.probed.open()
+    kept.suspect.open()
+    return kept
