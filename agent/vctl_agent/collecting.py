@@ -6,6 +6,7 @@ takes its time in a thread.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -18,7 +19,7 @@ from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.local import GatewayState
 from vctl_agent.registered import Registered, listed_roots
-from vctl_plans.errors import ArtifactError
+from vctl_plans.errors import NoRoom
 from vctl_plans.inspection import Collected, CollectRequest, OperatorRequest
 from vctl_plans.release import Artifact
 from vctl_plans.retention import Known, Retention, retain, shortage
@@ -166,12 +167,23 @@ class Collecting:
             found = await self.collect()
             wait_s = _AGAIN_S if found.unknown else _EVERY_S
 
-    async def make_room(self, artifact: Artifact) -> None:
+    async def make_room(
+        self,
+        artifact: Artifact,
+        is_full: bool,  # noqa: FBT001  as `executor.MakeRoom`
+    ) -> None:
         """Have room for an artifact that is to be brought; one of unknown size is let pass.
 
+        Args:
+            artifact: Which.
+            is_full: It was tried, and the disk was full: whatever may go, goes.
+
         Raises:
-            ArtifactError: There is none, and nothing more may go.
+            NoRoom: There is too little, and nothing more may go.
         """
+        if is_full:
+            await self.collect(needed_bytes=sys.maxsize)
+            return
         found = await asyncio.to_thread(self._collector.survey)
         if not artifact.size_bytes or any(each.root == artifact.root for each in found.whole):
             return
@@ -183,9 +195,9 @@ class Collecting:
         found = await asyncio.to_thread(self._collector.survey)
         short = self._shortage(found, needed_bytes)
         if short:
-            raise ArtifactError(
-                f"{bytes_text(needed_bytes)} are to be brought and {bytes_text(short)} are missing:"
-                f" {decided.unknown or stays_text(decided)}",
+            raise NoRoom(
+                f"{bytes_text(needed_bytes)} are to be brought and {bytes_text(short)} are missing;"
+                f" what stays: {decided.unknown or stays_text(decided)}",
                 hint="see vctl node gc --dry-run, and --artifact-space of vctl-agent",
             )
 

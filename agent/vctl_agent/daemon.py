@@ -97,7 +97,7 @@ class Agent:
             registered=kept.registered,
             application=application,
             crashpoints=self._crashpoints,
-            make_room=lambda artifact: self._collecting.make_room(artifact),
+            make_room=lambda *wish: self._collecting.make_room(*wish),  # noqa: PLW0108  made below
         )
         self._engine_watch = watch
         self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)

@@ -22,6 +22,7 @@ from vctl_plans.errors import (
     ArtifactError,
     EngineError,
     MalformedWeights,
+    NoRoom,
     NotAllowed,
     PermanentEngineError,
     RootMismatch,
@@ -40,15 +41,16 @@ _log = structlog.get_logger(__name__)
 
 OnPhase = Callable[[NodePhase], None]
 
-MakeRoom = Callable[[Artifact], Awaitable[None]]
-"""Makes room on the disk for an artifact before it is brought; raises where there is none."""
+MakeRoom = Callable[[Artifact, bool], Awaitable[None]]
+"""Makes room on the disk for an artifact before it is brought, or, told so, since the disk is full;
+raises `NoRoom` where it knows that there is too little."""
 
 
 class Stopped(VctlError):  # noqa: N818  it stops, nothing is wrong
     """The agent is shutting down: no word about the bytes, hence no `ArtifactError`."""
 
 
-async def _all_room(_artifact: Artifact) -> None:
+async def _all_room(_artifact: Artifact, _is_full: bool) -> None:  # noqa: FBT001  as `MakeRoom`
     pass
 
 
@@ -150,8 +152,12 @@ class Executor:
                 loop.call_soon_threadsafe(on_phase, phase)
 
         kind = KIND_OF[component]
-        await self._make_room(artifact)
-        await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
+        await self._make_room(artifact, False)
+        try:
+            await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
+        except NoRoom:
+            await self._make_room(artifact, True)  # for the next try
+            raise
 
     async def _load(self, release: Release) -> None:
         """Load the adapter; else, where it is loaded already, hand the rest to the application.

@@ -17,6 +17,7 @@
     |  +- FileChanged           it did not hold still: trying again later may help
     |  +- MalformedWeights
     |  +- NotAllowed
+    |  +- NoRoom                on this disk: trying again helps once something went
     +- EngineError
     |  +- TemporaryEngineError
     |  +- PermanentEngineError
@@ -154,6 +155,10 @@ class FileChanged(ArtifactError):  # noqa: N818
 
 class NotAllowed(ArtifactError):  # noqa: N818
     """A file of a kind, or in a place, that is refused."""
+
+
+class NoRoom(ArtifactError):  # noqa: N818
+    """The disk is full, or would be: trying again helps once something has gone."""
 
 
 class EngineError(VctlError):

@@ -24,6 +24,9 @@ from vctl_plans.retention import Lying
 _REMOVING = ".removing-"
 _BEGUN = re.compile(r"\.fetching-([0-9a-f]{64})")
 
+_BLOCK_BYTES = 512
+"""What `st_blocks` counts (stat(2))."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -74,8 +77,8 @@ class Collector:
         for path in sorted(self._artifacts.directory.iterdir()):
             root = _root_of(path)
             if root:
-                size, latest = _measured(path)
                 is_whole = path == self._artifacts.path(root)
+                size, latest = _measured(path, is_whole=is_whole)
                 used = _used_at(path) if is_whole else latest
                 (whole if is_whole else begun).append(Lying(root, size, max(0.0, now - used)))
         disk = os.statvfs(self._artifacts.directory)
@@ -111,6 +114,8 @@ class Collector:
         try:
             found = [p for p in self._artifacts.directory.iterdir() if _is_begun(p, root)]
             aside = [path for path in found if self._rename(path)]
+            if aside and not self._artifacts.path(root).exists():
+                self._artifacts.manifest_path(root).unlink(missing_ok=True)
             return aside == found
         finally:
             lock.release()
@@ -155,10 +160,10 @@ def _is_begun(path: Path, root: str) -> bool:
     return path.name.startswith(".") and _root_of(path) == root
 
 
-def _measured(path: Path) -> tuple[int, float]:
+def _measured(path: Path, *, is_whole: bool) -> tuple[int, float]:
     """Return what a folder takes, and when something in it was last written.
 
-    A file that has several names is shared out among them.
+    A file that has several names is shared out among them; one that is begun may have holes.
     """
     size, latest = 0.0, 0.0
     for folder, _, names in os.walk(path):
@@ -167,7 +172,8 @@ def _measured(path: Path) -> tuple[int, float]:
                 found = (Path(folder) / name).lstat()
             except FileNotFoundError:
                 continue
-            size += found.st_size / max(1, found.st_nlink)
+            taken = found.st_size if is_whole else found.st_blocks * _BLOCK_BYTES
+            size += taken / max(1, found.st_nlink)
             latest = max(latest, found.st_mtime)
     return round(size), latest or _used_at(path)
 

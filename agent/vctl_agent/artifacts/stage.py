@@ -6,6 +6,7 @@ earlier try left half done is swept away. Nothing that lies outside the allowed 
 no link is followed.
 """
 
+import errno
 import os
 import shutil
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from vctl_plans import weights
-from vctl_plans.errors import ArtifactError, NotAllowed, PlanError, RootMismatch
+from vctl_plans.errors import ArtifactError, NoRoom, NotAllowed, PlanError, RootMismatch
 from vctl_plans.names import check_root, root_hex
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Artifact
@@ -25,6 +26,7 @@ Progress = Callable[[NodePhase, int, int], None]
 
 _TEMPORARY = ".fetching-"
 _COPY_BYTES = 1024 * 1024
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _READ_ONLY_FILE = 0o444
 _READ_ONLY_DIRECTORY = 0o555
 
@@ -93,14 +95,15 @@ class ArtifactStore:
         """
         _refuse_other_than_root(artifact.root)
         final = self.path(artifact.root)
-        with self.lock(artifact.root):
+        with self._locks.setdefault(artifact.root, threading.Lock()):
             if self.is_staged(artifact.root):
                 return final
             try:
                 if not _is_whole(final, artifact, progress, kind=kind):
                     self._bring(artifact, final, progress, kind=kind)
             except OSError as cause:
-                raise ArtifactError(
+                kind_of = NoRoom if cause.errno in _FULL else ArtifactError
+                raise kind_of(
                     f"{artifact.source}: cannot be brought to {self._directory}:"
                     f" {cause.strerror or cause}"
                 ) from cause
