@@ -1,5 +1,7 @@
 """Nothing that may still be read ever goes, and of the rest the newest stay while there is room."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -35,7 +37,9 @@ def numbers(found: tuple[Lying, ...]) -> list[int]:
     return [int(each.root.removeprefix("b3:"), 16) for each in found]
 
 
-def decide(service: Service, count: int, *, keep: int = 0, short: int = 0, **more: object):
+def decide(
+    service: Service, count: int, *, keep: int = 0, short: int = 0, **more: Any
+) -> Retention:
     return retain(a_disk(count), (), known(service, **more), keep=keep, shortage_bytes=short)
 
 
@@ -60,7 +64,7 @@ def test_the_newest_stay_and_older_ones_go():
         ({"staging": frozenset({a_root(1)})}, Why.STAGING),
     ],
 )
-def test_what_is_in_use_stays_though_the_disk_is_full(more: dict[str, object], why: Why):
+def test_what_is_in_use_stays_though_the_disk_is_full(more: dict[str, Any], why: Why):
     """Whoever uses it."""
     service = a_service(releases=3, route=a_route(stable=3, good=(3,)))
     decided = decide(service, 3, short=1000 * MIB, **more)
@@ -95,7 +99,7 @@ def test_what_a_route_names_stays(route: Route):
         {"unload": (1,)},
     ],
 )
-def test_what_a_running_rollout_names_stays_until_it_has_ended(changes: dict[str, object]):
+def test_what_a_running_rollout_names_stays_until_it_has_ended(changes: dict[str, Any]):
     """What it brings, comes from, may go back to, or unloads just now."""
     running = a_rollout(RolloutPhase.SETTLING, **{"from_release": 3, "to_release": 3, **changes})
     ended = msgspec.structs.replace(running, phase=RolloutPhase.CONVERGED)
@@ -119,7 +123,7 @@ def test_what_a_running_rollout_names_stays_until_it_has_ended(changes: dict[str
         ({"handed": frozenset({("other", 1)})}, "release 1 of other is in use"),
     ],
 )
-def test_nothing_goes_while_something_is_not_known(more: dict[str, object], problem: str):
+def test_nothing_goes_while_something_is_not_known(more: dict[str, Any], problem: str):
     """However full the disk is; and it is said what is not known."""
     decided = decide(a_service(releases=3, route=a_route()), 3, short=1000 * MIB, **more)
 
