@@ -7,13 +7,11 @@ fleet sees at once that it is gone.
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import sys
 import uuid
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,10 +26,11 @@ from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
+from vctl_agent.exposure import Exposure
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
-from vctl_agent.kept import open_kept
+from vctl_agent.kept import lock_state, open_kept
 from vctl_agent.presence import Presence
 from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
@@ -105,6 +104,7 @@ class Agent:
         self._link = GatewayLink(
             str(settings.socket), self._wake, on_statistics=self._statistics.take
         )
+        self._exposure = Exposure(settings.engine_url)
         self._collecting = Collecting(
             kept.collector,
             Needs(self._known_fleet, watch, self._link, application, kept.registered),
@@ -174,7 +174,10 @@ class Agent:
 
     def _completed(self, report: NodeReport) -> NodeReport:
         return msgspec.structs.replace(
-            report, collected=self._collecting.answers, disk_used=self._collecting.used
+            report,
+            collected=self._collecting.answers,
+            disk_used=self._collecting.used,
+            exposed=self._exposure.found,
         )
 
     def _wake(self) -> None:
@@ -182,6 +185,7 @@ class Agent:
 
     def _on_engine(self) -> None:
         self._collecting.look()
+        self._exposure.look(self._engine_watch.incarnation)
         self._wake()
 
     def _on_facts(self, facts: EngineFacts) -> None:
@@ -294,24 +298,6 @@ def _hook(settings: Settings) -> Hook | None:
     if not settings.hook:
         return None
     return Hook(settings.hook, timeout_s=settings.hook_timeout, environment=os.environ)
-
-
-def lock_state(state: Path) -> int:
-    """Take the state directory for this process; the lock ends with it.
-
-    Raises:
-        VctlError: Another agent has it.
-    """
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as cause:
-        os.close(fd)
-        raise VctlError(
-            f"{state} belongs to another agent that is running", hint="give each its own --state"
-        ) from cause
-    return fd
 
 
 async def _main(settings: Settings | ConductorSettings) -> None:

@@ -29,6 +29,7 @@ ROOT = Verbs(
         ),
         "rollback": Verb("rollback:rollback", "Return a service to an earlier release."),
         "status": Verb("status:status", "Show the fleet's services and nodes."),
+        "doctor": Verb("doctor:doctor", "Look for what is wrong, and say what mends it."),
         "node": Verbs(
             "Look after the nodes.",
             {

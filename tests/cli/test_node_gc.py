@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from vctl_plans.inspection import Collected, CollectRequest
 from vctl_plans.store.memory import MemoryStore
 
 
-def nodes_that_answer(*nodes: str, problem: str = "", **more: object) -> Conduct:
+def nodes_that_answer(*nodes: str, problem: str = "", **more: Any) -> Conduct:
     """Return agents that answer a request; *problem* is what keeps the first from removing."""
 
     async def conduct(store: MemoryStore) -> None:
@@ -79,7 +80,13 @@ def test_dry_run_says_what_would_go() -> None:
 
 def test_node_with_nothing_to_remove_says_so() -> None:
     """With what stays."""
-    nothing = {"removed": (), "count": 0, "freed_bytes": 0, "kept": 1, "reasons": {"loaded": 1}}
+    nothing: dict[str, Any] = {
+        "removed": (),
+        "count": 0,
+        "freed_bytes": 0,
+        "kept": 1,
+        "reasons": {"loaded": 1},
+    }
     said = _vctl(nodes_that_answer(*NODES, **nothing))("node", "gc", "b")
 
     assert "b: nothing to remove; 1 stays: 1 loaded" in said.out
@@ -88,7 +95,7 @@ def test_node_with_nothing_to_remove_says_so() -> None:
 
 def test_only_the_first_are_named() -> None:
     """The rest is counted."""
-    many = {"removed": tuple(a_root(n) for n in range(50)), "count": 70}
+    many: dict[str, Any] = {"removed": tuple(a_root(n) for n in range(50)), "count": 70}
     said = _vctl(nodes_that_answer(*NODES, **many))("node", "gc", "a")
 
     assert "  60 more" in said.out
