@@ -175,8 +175,8 @@ class Executor:
     async def _load_adapter(self, name: str, adapter: Artifact) -> None:
         path = str(self._artifacts.path(adapter.root))
         async with self._changing:
+            self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
             with self._giving(adapter.root):
-                self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
                 await self._engine.load(name, path)
                 seen = await self._look()
         if not seen or not seen.has(name, path):

@@ -12,13 +12,14 @@ from typing import Any
 
 from tests.builders import SERVICE
 from tests.sim.client import Client
-from tests.sim.disk import Artifacts, Disk, Handed
+from tests.sim.disk import Artifacts, Disk, Handed, Shelf
 from tests.sim.engine import Engine
-from tests.sim.facts import Loads, Takes, Unloads
+from tests.sim.facts import Loads, Removes, Takes, Unloads
 from tests.sim.gateway import Gateway
 from tests.sim.kernel import Event, Kernel, Process
 from tests.sim.network import Network
 from tests.sim.store import Etcd, State
+from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -32,6 +33,7 @@ from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase
+from vctl_plans.snapshot import Fleet
 
 LEASE_TTL_S = 8.0
 _LONG_S = 4.9  # the reconciler's longest sleep, and a little less
@@ -88,17 +90,26 @@ class Agent:
         self._watch = EngineWatch(node.engine, self.wake)
         probed = MemoryProbed(node.disk)
         application: Any = Handed(node.disk, node.takes)
+        registered = MemoryRegistered(node.disk)
         executor = self._executor = Executor(
             engine=node.engine,
             watch=self._watch,
             artifacts=artifacts,
             probed=probed,
-            registered=MemoryRegistered(node.disk),
+            registered=registered,
             application=application,
             crashpoints=crashpoints,
         )
         self.link = GatewayLink("sim", self.wake)
         self._connected_to = ""  # the gateway's run
+        shelf: Any = Shelf(node.disk, node.removes)
+        self.collecting = Collecting(
+            shelf,
+            Needs(self._known, self._watch, self.link, application, registered),
+            room=Room(keep=0, space_bytes=1),  # nothing stays but what must
+            wake=lambda: None,
+            crashpoints=crashpoints,
+        )
         self.reconciler = Reconciler(
             node=node.name,
             boot_id=boot_id,
@@ -127,6 +138,7 @@ class Agent:
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
         self._is_awake = False
+        self._is_live = False  # the store answers
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
@@ -138,6 +150,7 @@ class Agent:
         process.spawn(self.presence.keep_record())
         process.spawn(self.presence.write_reports())
         process.spawn(self.statistics.run())
+        process.spawn(self.collecting.run())
         process.spawn(self._watch.refresh())
         self.client.follow(self.node.etcd.keys.services, self._want)
         self.node.gateway.greet()
@@ -145,10 +158,15 @@ class Agent:
     def _fetch_s(self) -> float:
         return 0.3 * (0.5 + self.node.random.random()) * self.node.engine.mood.slowness
 
+    def _known(self) -> Fleet | None:
+        return self.reconciler.fleet if self._is_live else None
+
     def _want(self, state: State) -> None:
+        self._is_live = state.update.is_live
         if state.update.is_live:
             fleet = state.fleet(self.node.etcd.keys)
             self.reconciler.want(fleet)
+            self.collecting.follow(fleet)
             watching = (watched(fleet), report_interval_s(fleet))
             if watching != self._watching:  # else it would be woken for nothing
                 self._watching = watching
@@ -190,6 +208,7 @@ class Agent:
         if self._timer:
             self._timer.cancel()
             self._timer = None
+        self.collecting.look()
         sleep_s = self.reconciler.cycle(self.link)
         self._tell_gateway()
         if sleep_s < _LONG_S or self._has_something_to_wait_for():
@@ -377,6 +396,10 @@ class Node:
         gateway = self.gateway
         asked = gateway.references.count((SERVICE, number)) if gateway.is_running else 0
         self._tell(Takes(self, number, asked))
+
+    def removes(self, root: str) -> None:
+        """Tell that an artifact goes."""
+        self._tell(Removes(self, root))
 
     def _unloads(self, adapter: str) -> None:
         asked = sum(1 for model, _ in self.engine.asked.values() if model == adapter)
