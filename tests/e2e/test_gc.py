@@ -12,13 +12,13 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.etcd,
     pytest.mark.torch,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.xdist_group("gc"),
 ]
 
 KEEP = 2
 ROLLOUTS = 5
-ENGINE_STARTS_S = 120
+ENGINE_STARTS_S = 180
 NODES = ("n1", "n2")
 
 
