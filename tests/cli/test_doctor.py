@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,9 +15,11 @@ from vctl_cli import diagnosing
 from vctl_cli.render.diagnosis import diagnosis_text
 from vctl_cli.session import Session
 from vctl_cli.world import World
+from vctl_plans.capability import EngineFacts
 from vctl_plans.diagnosis import Severity
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.etcdhealth import EtcdMember
+from vctl_plans.keys import Keys
 from vctl_plans.snapshot import Fleet
 from vctl_plans.store.gateway import GatewayUnsuitable
 
@@ -154,3 +157,25 @@ def test_of_many_nodes_only_those_are_shown_that_something_was_found_of() -> Non
     assert "n007" in shown
     assert "n008" not in shown
     assert "and 59 more, of which nothing was found" in shown
+
+
+def test_sample_of_the_page_is_what_is_shown() -> None:
+    """As it stands there."""
+    facts = EngineFacts(kind="vllm", version="0.32.0", max_adapters=4, max_resident=8)
+    shown = msgspec.structs.replace(a_report("n1"), adapters=2, kv_used=0.31, disk_used=0.4)
+    reports = {
+        "n1": shown,
+        "n2": msgspec.structs.replace(
+            shown, node="n2", boot_id="boot-n2", adapters=8, kv_used=0.12, disk_used=0.8,
+            exposed="0.0.0.0:8000",
+        ),
+    }  # fmt: skip
+    records = {node: msgspec.structs.replace(a_record(node), facts=facts) for node in reports}
+    etcd = (EtcdMember(endpoint="e", version="3.6.1", has_leader=True),)
+    fleet = Fleet(records=records, reports=reports)
+    view = diagnosing.diagnosis(fleet, Keys("prod"), etcd, conductor=True)
+
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    sample = [line.removeprefix("    ") for line in page.splitlines() if line[:4] in {"", "    "}]
+    text = "\n".join(sample)
+    assert diagnosis_text(view) in text

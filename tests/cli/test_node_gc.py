@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +11,13 @@ import pytest
 from tests.builders import NODES, a_report, a_root
 from tests.cli.support import KEYS, Conduct, Vctl, a_fleet
 from vctl_cli.commands import node_gc
+from vctl_cli.fleetcollect import (
+    FleetCollection,
+    NodeCollection,
+    Removed,
+    node_text,
+    verdict_text,
+)
 from vctl_plans.codec import decode, encode
 from vctl_plans.inspection import Collected, CollectRequest
 from vctl_plans.store.memory import MemoryStore
@@ -140,3 +148,24 @@ def test_request_goes_with_the_command_and_result_is_one_document() -> None:
     assert ("collection", False, 3) == (view["kind"], view["is_dry"], len(view["nodes"]))
     assert "release 1 of support" == view["nodes"][0]["removed"][0]["what"]
     assert () == asyncio.run(vctl.store.list(KEYS.requests)).entries
+
+
+def test_sample_of_the_page_is_what_is_shown() -> None:
+    """As it stands there."""
+    made = NodeCollection(
+        node="n1",
+        count=2,
+        removed=(
+            Removed(root="b3:3f19ab04c7d2" + "0" * 52, what="release 3 of support"),
+            Removed(root="b3:77c0e1f29a55" + "0" * 52, what="release 4 of support (prompt)"),
+        ),
+        freed_bytes=1_288_490_189,
+        kept=4,
+        reasons={"routed": 2, "this run of the engine was given it": 2},
+        problem="",
+    )
+    view = FleetCollection(request="q", is_dry=False, nodes=(made,), unconfirmed=())
+    text = f"{node_text(made, is_dry=False)}\n{verdict_text(view)}"
+
+    page = (Path(__file__).parents[2] / "docs" / "artifacts.md").read_text()
+    assert "\n".join(f"    {line}" for line in text.splitlines()) in page

@@ -110,3 +110,19 @@ def _litter(fleet: Fleet, node: str, count: int) -> None:
     artifacts = fleet.folder / "nodes" / node / "agent" / "artifacts"
     for n in range(count):
         shutil.copytree(fleet.adapter("a2"), artifacts / f"{n:064x}")
+
+
+def test_doctor_sees_a_node_whose_engine_died(fleet: Fleet) -> None:
+    """And finds nothing wrong before: engines listen on loopback, and somebody conducts."""
+    fleet.until(lambda: _doctor(fleet) == (0, []), within_s=ENGINE_STARTS_S)
+    fleet.dev.kill("n2", "engine")
+    fleet.until(lambda: _doctor(fleet) == (1, [("node n2", "its engine does not answer")]))
+    fleet.dev.restart("n2", "engine")
+    fleet.until(lambda: _doctor(fleet) == (0, []), within_s=ENGINE_STARTS_S)
+
+
+def _doctor(fleet: Fleet) -> tuple[int, list[tuple[str, str]]]:
+    """Return the exit code, and the errors that were found."""
+    said = fleet.vctl("-o", "json", "doctor")
+    found = json.loads(said.out)["findings"]
+    return said.code, [(f["where"], f["what"]) for f in found if f["severity"] == "error"]
