@@ -30,7 +30,7 @@ from vctl_agent.exposure import Exposure
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
-from vctl_agent.kept import lock_state, open_kept
+from vctl_agent.kept import Kept, lock_state, open_kept
 from vctl_agent.presence import Presence
 from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
@@ -105,13 +105,7 @@ class Agent:
             str(settings.socket), self._wake, on_statistics=self._statistics.take
         )
         self._exposure = Exposure(settings.engine_url)
-        self._collecting = Collecting(
-            kept.collector,
-            Needs(self._known_fleet, watch, self._link, application, kept.registered),
-            room=Room(settings.keep_artifacts, settings.artifact_space),
-            wake=self._wake,
-            crashpoints=self._crashpoints,
-        )
+        self._collecting = self._made_collecting(kept, application)
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
@@ -131,6 +125,16 @@ class Agent:
             self._keys,
             self._record(),
             ttl_s=settings.lease_ttl,
+            crashpoints=self._crashpoints,
+        )
+
+    def _made_collecting(self, kept: Kept, application: Application) -> Collecting:
+        settings, watch = self._settings, self._engine_watch
+        return Collecting(
+            kept.collector,
+            Needs(self._known_fleet, watch, self._link, application, kept.registered),
+            room=Room(settings.keep_artifacts, settings.artifact_space),
+            wake=self._wake,
             crashpoints=self._crashpoints,
         )
 
