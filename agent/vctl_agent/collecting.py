@@ -184,9 +184,11 @@ class Collecting:
         if is_full:
             await self.collect(needed_bytes=sys.maxsize)
             return
-        found = await asyncio.to_thread(self._collector.survey)
-        if not artifact.size_bytes or any(each.root == artifact.root for each in found.whole):
+        if not artifact.size_bytes:
             return
+        found = await asyncio.to_thread(self._collector.survey)
+        if any(each.root == artifact.root for each in found.whole):
+            return  # it is only to be verified
         begun = sum(each.size_bytes for each in found.begun if each.root == artifact.root)
         needed_bytes = max(0, artifact.size_bytes - begun)
         if not self._shortage(found, needed_bytes):
