@@ -236,6 +236,8 @@ def _of_serving(where: str, report: NodeReport, fleet: Fleet) -> Iterator[Findin
             "its gateway does not act on its agent's last word",
             "see that vctl-gateway runs, and that both have the same --socket",
         )
+    if not report.incarnation or report.problem:
+        return  # what is wrong with its releases is wrong with its engine, and said there
     for release in report.releases:
         service = fleet.services.get(release.service)
         needed = wanted(service.route, service.rollout) if service else frozenset[int]()

@@ -142,6 +142,14 @@ def test_release_in_trouble_is_an_error_where_it_is_wanted() -> None:
         assert all("release 1 of support is quarantined: lies" in f.what for f in said)
 
 
+def test_engine_in_trouble_is_one_finding() -> None:
+    """And not another for each release that it therefore does not serve."""
+    bad = ReleaseReport(service=SERVICE, number=1, digest="", phase=NodePhase.FAILED, reason="away")
+
+    assert "does not answer" in only(with_report(incarnation="", releases=(bad,))).what
+    assert "half a base" in only(with_report(problem="half a base", releases=(bad,))).what
+
+
 def test_rot_is_found_by_the_scrub_alone() -> None:
     """What an operator asked for is shown to that operator."""
     rotten = Checked(request=SCRUB, service=SERVICE, number=1, root=a_root(1), problem="tensor w")
