@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 # Workers for the tests: one a core.
 WORKERS ?= auto
 
-.PHONY: help demo test check sim mutants fuzz bench fix generate wheel clean
+.PHONY: help demo test check sim mutants fuzz bench bench-gateway fix generate wheel clean
 
 help:
 	@sed -n 's/^#\(   *make.*\)/\1/p' Makefile
@@ -68,6 +68,16 @@ fuzz: $(VENV)/dev-ok
 BENCH ?=
 bench: $(VENV)/dev-ok
 	$(BIN)/python -m bench.weights $(BENCH)
+
+#   make bench-gateway  the gateway beside a plain engine and vllm-router (in a venv of its own)
+BENCH_GATEWAY ?=
+bench-gateway: $(VENV)/dev-ok .venv-router/ok
+	$(BIN)/python -m bench.gateway --router .venv-router/bin/python $(BENCH_GATEWAY)
+
+.venv-router/ok:
+	@$(PYTHON) -m venv .venv-router
+	@.venv-router/bin/python -m pip --disable-pip-version-check install --quiet vllm-router==0.1.17
+	@touch $@
 
 #   make fix     let ruff mend what it can
 fix: $(VENV)/dev-ok

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from vctl_plans import location
 from vctl_plans.errors import PlanError, SettingsError
 from vctl_plans.names import check_name, suggestion
 from vctl_plans.store.settings import StoreSettings
@@ -248,6 +249,16 @@ def url(text: str) -> str:
     if text and (parts.scheme not in {"http", "https"} or not parts.hostname):
         raise ValueError(f"{text!r} is not an address like http://127.0.0.1:8000")
     return text.rstrip("/")
+
+
+def source_prefix(text: str) -> str:
+    """Read what sources may lie below, as in ``https://models.example/`` or ``s3://``."""
+    scheme, separator, _ = text.partition("://")
+    if not separator or scheme not in location.SCHEMES or scheme == "file":
+        raise ValueError("is not the beginning of a source, as in https://models.example/ or s3://")
+    if location.shown(text) != text:
+        raise ValueError("holds a user, a password or a query")
+    return text
 
 
 def socket_path(text: str) -> Path:

@@ -28,6 +28,7 @@ from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.exposure import Exposure
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.hasher import Hasher
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.kept import Kept, lock_state, open_kept
@@ -42,6 +43,7 @@ from vctl_agent.settings import (
     read_conductor_settings,
     read_settings,
 )
+from vctl_agent.sweeping import sweep
 from vctl_agent.term import Office
 from vctl_agent.wishes import Wishes
 from vctl_plans.capability import EngineFacts
@@ -98,8 +100,10 @@ class Agent:
             crashpoints=self._crashpoints,
             make_room=lambda *wish: self._collecting.make_room(*wish),  # noqa: PLW0108  made below
         )
+        self._artifacts = kept.artifacts
         self._engine_watch = watch
         self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
+        self._hasher = Hasher(kept.artifacts.describe, self._wake)
         self._statistics = self._made_statistics()
         self._link = GatewayLink(
             str(settings.socket), self._wake, on_statistics=self._statistics.take
@@ -118,6 +122,7 @@ class Agent:
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
             completed=self._completed,
+            hashed=lambda: self._hasher.hashed,
         )
         self._office = self._made_office()
         self._presence = Presence(
@@ -237,6 +242,8 @@ class Agent:
                 group.create_task(self._inspector.answer())
                 group.create_task(self._collecting.answer())
                 group.create_task(self._collecting.run())
+                group.create_task(self._hasher.answer())
+                group.create_task(sweep(self._artifacts, self._reconciler.wanted_roots))
                 if self._settings.scrub_interval:
                     group.create_task(self._inspector.scrub(self._settings.scrub_interval))
                 if self._settings.conduct:
@@ -284,6 +291,7 @@ class Agent:
                             requests = read_requests(update.entries, self._settings.node)
                             self._inspector.ask(requests)
                             self._collecting.ask(requests)
+                            self._hasher.ask(requests)
             except StoreError as cause:
                 _log.warning("requests cannot be followed", cause=cause.message)
             await asyncio.sleep(_RETRY_S)

@@ -6,6 +6,7 @@ is told by its type, and it is final only within the rollout that it happened in
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -16,6 +17,7 @@ from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Description, Engine
 from vctl_agent.engines.watch import EngineWatch
+from vctl_agent.fetched import Fetched
 from vctl_agent.probed import Probed
 from vctl_agent.registered import Registered
 from vctl_plans.errors import (
@@ -26,6 +28,8 @@ from vctl_plans.errors import (
     NotAllowed,
     PermanentEngineError,
     RootMismatch,
+    SourceMissing,
+    SourceRefused,
     SuspectEngineError,
     TemporaryEngineError,
     VctlError,
@@ -35,11 +39,19 @@ from vctl_plans.phase import Component, NodePhase
 from vctl_plans.release import Artifact, Release
 from vctl_plans.weights import KIND_OF
 
-_PERMANENT = (RootMismatch, MalformedWeights, NotAllowed, PermanentEngineError)
+_PERMANENT = (
+    RootMismatch,
+    MalformedWeights,
+    NotAllowed,
+    SourceMissing,
+    SourceRefused,
+    PermanentEngineError,
+)
 
 _log = structlog.get_logger(__name__)
 
-OnPhase = Callable[[NodePhase], None]
+OnPhase = Callable[[NodePhase, int], None]
+"""Told the phase, and how much of a long fetch is done, in per cent; 0: nothing worth a word."""
 
 MakeRoom = Callable[[Artifact, bool], Awaitable[None]]
 """Makes room on the disk for an artifact before it is brought, or, told so, since the disk is full;
@@ -48,6 +60,28 @@ raises `NoRoom` where it knows that there is too little."""
 
 class Stopped(VctlError):  # noqa: N818  it stops, nothing is wrong
     """The agent is shutting down: no word about the bytes, hence no `ArtifactError`."""
+
+
+class _Told:
+    """What was told of one artifact's way to the disk; used from the thread that brings it."""
+
+    def __init__(self, index: int, fetched: Fetched, on_phase: OnPhase, *, is_last: bool) -> None:
+        self._index = index
+        self._fetched = fetched
+        self._is_last = is_last
+        self._phase = NodePhase.FETCHING
+        self.on_phase = on_phase
+
+    def news(self, phase: NodePhase, done: int, size: int) -> tuple[NodePhase, int] | None:
+        """Return what is to be told; None: nothing that was not told before."""
+        if phase is NodePhase.FETCHING:
+            step = self._fetched.step(self._index, done, size)
+            was, self._phase = self._phase, phase
+            return (phase, step) if step or was is not phase else None
+        if phase is self._phase or not self._is_last:
+            return None
+        self._phase = phase
+        return phase, 0
 
 
 async def _all_room(_artifact: Artifact, _is_full: bool) -> None:  # noqa: FBT001  as `MakeRoom`
@@ -68,8 +102,10 @@ class Executor:
         application: Application,
         crashpoints: Crashpoints,
         make_room: MakeRoom = _all_room,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
+        self._clock = clock
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
@@ -130,26 +166,25 @@ class Executor:
             for component, made in release.staged.items()
             if not self._artifacts.is_staged(made.root)
         ]
-        for n, (component, artifact) in enumerate(missing, start=1):
-            tell = on_phase if n == len(missing) else _ignored
+        fetched = Fetched([made.size_bytes for _, made in missing], self._clock)
+        for n, (component, artifact) in enumerate(missing):
+            told = _Told(n, fetched, on_phase, is_last=n == len(missing) - 1)
             try:
-                await self._stage_one(component, artifact, tell)
+                await self._stage_one(component, artifact, told)
             except ArtifactError as problem:
                 if component is not Component.ADAPTER:
                     problem.message = f"{component}: {problem.message}"
                 raise
 
-    async def _stage_one(self, component: Component, artifact: Artifact, on_phase: OnPhase) -> None:
+    async def _stage_one(self, component: Component, artifact: Artifact, told: _Told) -> None:
         loop = asyncio.get_running_loop()
-        told = NodePhase.FETCHING
 
-        def progress(phase: NodePhase, _done: int, _size: int) -> None:
-            nonlocal told
+        def progress(phase: NodePhase, done: int, size: int) -> None:
             if self._stopping.is_set():
                 raise Stopped("the agent is shutting down")
-            if phase is not told:
-                told = phase
-                loop.call_soon_threadsafe(on_phase, phase)
+            news = told.news(phase, done, size)
+            if news:
+                loop.call_soon_threadsafe(told.on_phase, *news)
 
         kind = KIND_OF[component]
         await self._make_room(artifact, False)
@@ -267,10 +302,6 @@ def _unconfirmed(before: Description | None, after: Description, path: str) -> s
     if after.adapters:
         return f"{after.adapters[0].name} is still loaded"
     return f"{after.cached} entries are still cached" if after.cached else ""
-
-
-def _ignored(_phase: NodePhase) -> None:
-    pass
 
 
 def is_permanent(error: VctlError) -> bool:

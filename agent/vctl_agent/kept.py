@@ -12,6 +12,7 @@ from vctl_agent.probed import Probed
 from vctl_agent.registered import Registered
 from vctl_agent.settings import Settings
 from vctl_plans.errors import VctlError
+from vctl_plans.sources import Credentials, netrc_of
 
 
 class Kept(NamedTuple):
@@ -27,7 +28,12 @@ class Kept(NamedTuple):
 def open_kept(settings: Settings) -> Kept:
     """Open all of it; what an earlier process left half done is swept away."""
     state = settings.state
-    artifacts = ArtifactStore(state, settings.allowed_root)
+    artifacts = ArtifactStore(
+        state,
+        settings.allowed_root,
+        allowed_sources=settings.allowed_source,
+        credentials=Credentials(settings.source_token_file, netrc_of(os.environ)),
+    )
     kept = Kept(
         artifacts,
         Collector(artifacts),

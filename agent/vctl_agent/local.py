@@ -50,6 +50,7 @@ class GatewayState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     in_flight: tuple[InFlight, ...] = ()  # releases with none are left out
     is_connected: bool = True  # to etcd
     accepted: tuple[ReadyRelease, ...] = ()  # the agent's last word, as acted on
+    overrides: dict[str, int] = {}  # service -> the release that root has it served by here
 
 
 class GatewayStatistics(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="counts"):

@@ -28,7 +28,7 @@ from vctl_agent.tries import Key, Occasion, Tries
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
-from vctl_plans.inspection import Checks
+from vctl_plans.inspection import Checks, Hashed
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
 from vctl_plans.phase import NodePhase
@@ -58,6 +58,7 @@ class Reconciler:
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
         completed: Adds to a report what others of the agent have to say in it.
+        hashed: What was found at sources that an operator asked about.
         clock: Monotonic seconds.
     """
 
@@ -75,6 +76,7 @@ class Reconciler:
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
         completed: Callable[[NodeReport], NodeReport] = lambda report: report,
+        hashed: Callable[[], tuple[Hashed, ...]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
@@ -87,10 +89,12 @@ class Reconciler:
         self._on_report = on_report
         self._checks = checks
         self._completed = completed
+        self._hashed = hashed
         self._clock = clock
         self._wakened = asyncio.Event()
         self._fleet: Fleet | None = None
         self._doing: dict[str, NodePhase] = {}  # by what is changed, see `changed`
+        self._fetched: dict[Key, int] = {}  # per cent of a long fetch, by release
         self._tasks: set[asyncio.Task[None]] = set()
         self._tries = Tries(clock)
         self._drain_began: dict[Key, float] = {}
@@ -116,6 +120,18 @@ class Reconciler:
         """Return every release that is known, of all services."""
         services = self._fleet.services.values() if self._fleet else ()
         return [release for service in services for release in service.releases.values()]
+
+    def wanted_roots(self) -> set[str] | None:
+        """Return the roots of what the fleet wants here; None: it is not known yet."""
+        if self._fleet is None:
+            return None
+        return {
+            made.root
+            for service in self._fleet.services.values()
+            for number in wanted(service.route, service.rollout)
+            if number in service.releases
+            for made in service.releases[number].staged.values()
+        }
 
     async def run(self, link: GatewayLink) -> None:
         """Run cycles until cancelled; then stop what is being done."""
@@ -236,8 +252,9 @@ class Reconciler:
     ) -> None:
         key = (release.service, release.number)
 
-        def on_phase(phase: NodePhase) -> None:
+        def on_phase(phase: NodePhase, fetched_percent: int) -> None:
             self._doing.update(dict.fromkeys(names, phase))
+            self._fetched[key] = fetched_percent or self._fetched.get(key, 0)
             self.wake()
 
         try:
@@ -249,6 +266,7 @@ class Reconciler:
             _log.exception("action failed by a bug", action=action.value)
             self._tries.note(key, action, VctlError(f"{type(bug).__name__}: {bug}"), on=on)
         finally:
+            self._fetched.pop(key, None)
             for name in names:
                 self._doing.pop(name, None)
             self.wake()
@@ -293,6 +311,7 @@ class Reconciler:
                     attempt=_attempt(service),
                     reason=verdict.reason,
                     is_permanent=verdict.is_permanent,
+                    fetched_percent=self._percent(release, verdict.phase),
                 )
                 for service, release, verdict in verdicts
                 if verdict.phase is not NodePhase.UNLOADED
@@ -303,11 +322,16 @@ class Reconciler:
             adapters=len(engine.adapters) if engine else None,
             problem=engine.problem if engine else "",
             checks=self._checks(),
+            hashed=self._hashed(),
         )
         report = self._completed(report)
         if report != self._report:
             self._report = report
             self._on_report(report)
+
+    def _percent(self, release: Release, phase: NodePhase) -> int:
+        is_fetching = phase is NodePhase.FETCHING
+        return self._fetched.get((release.service, release.number), 0) if is_fetching else 0
 
     def _free(self, engine: Description | None) -> float | None:
         """Return the free share of memory; a small change is no news, and would be a write."""

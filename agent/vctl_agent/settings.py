@@ -12,6 +12,7 @@ from vctl_agent.alerting.webhooks import Webhook, read_webhooks
 from vctl_agent.configuration import Address, Option
 from vctl_agent.crashpoints import VARIABLE as CRASH_VARIABLE
 from vctl_plans.keys import DEFAULT_PREFIX
+from vctl_plans.sources import TokenFile, token_file
 from vctl_plans.store.settings import StoreSettings
 
 
@@ -26,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine_url: str
     gateway_url: str
     allowed_root: tuple[Path, ...]
+    allowed_source: tuple[str, ...]  # prefixes of URIs; none: any source
+    source_token_file: tuple[TokenFile, ...]
     admin: Address
     admin_port_file: Path | None
     lease_ttl: float  # seconds
@@ -129,6 +132,12 @@ _OPTIONS = (
            "where clients and peers reach the gateway; empty: only from its own host"),
     Option("allowed-root", "VCTL_ALLOWED_ROOT", "", Path,
            "a folder that artifacts may be read from; may be repeated", is_many=True),
+    Option("allowed-source", "VCTL_ALLOWED_SOURCE", "", read.source_prefix,
+           "what sources other than file:// must lie below, as in s3://models/; may be repeated;"
+           " none: anywhere", is_many=True),
+    Option("source-token-file", "VCTL_SOURCE_TOKEN_FILE", "", token_file,
+           "PREFIX=FILE: a bearer token for sources below https://models.example/; may be repeated",
+           is_many=True),
     Option("admin", "VCTL_AGENT_ADMIN", "127.0.0.1:0", read.address,
            "where /livez /readyz /metrics are"),
     Option("admin-port-file", "VCTL_AGENT_ADMIN_PORT_FILE", "", read.optional_path,

@@ -89,9 +89,10 @@ def with_absolute_sources(content: Mapping[str, Any], base: Path) -> dict[str, A
 
 
 def _absolute(part: Any, base: Path) -> Any:
-    if not isinstance(part, dict) or not isinstance(part.get("source"), str):
+    if not isinstance(part, dict):
         return part
-    return {**part, "source": source_uri(part["source"], base)}
+    places = {name: part[name] for name in ("source", "push") if isinstance(part.get(name), str)}
+    return {**part, **{name: source_uri(place, base) for name, place in places.items() if place}}
 
 
 def source_uri(source: str, base: Path) -> str:

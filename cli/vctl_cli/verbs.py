@@ -64,6 +64,10 @@ ROOT = Verbs(
             "Look at how traffic is split.",
             {
                 "show": Verb("route_show:show", "Show how a service's traffic is split now."),
+                "export": Verb(
+                    "route_export:export",
+                    "Write a service's present split for another proxy.",
+                ),
                 "explain": Verb(
                     "route_explain:explain", "Say which release a request would get, and why."
                 ),

@@ -34,7 +34,9 @@ class Source(_Document, frozen=True, kw_only=True):
     """Where one component's bytes are."""
 
     source: str
-    root: str = ""  # needed where the command cannot read the source
+    root: str = ""  # needed where neither the command nor a manifest says it
+    hash_on_nodes: Annotated[int, Meta(ge=1)] | None = None  # how many nodes hash it and must agree
+    push: str = ""  # where a local source is copied to before, for nodes to read it there
 
 
 class ReleaseSpec(_Document, frozen=True, kw_only=True):
@@ -136,6 +138,7 @@ class WeightedDocument(ForwardDocument, frozen=True, kw_only=True, tag="weighted
     steps: Annotated[tuple[Step, ...], Meta(min_length=1)] = tuple(
         Step(weight=weight) for weight in DEFAULT_WEIGHTS
     )
+    pins: Duration = 0  # how long sessions may hold on to their release once all traffic moved
 
 
 class UserGroupDocument(ForwardDocument, frozen=True, kw_only=True, tag="user-group"):
@@ -261,14 +264,18 @@ def plan_steps(document: AnyDocument) -> tuple[PlanStep, ...]:
         PlanError: A soak is below zero, or without an end.
     """
     if isinstance(document, WeightedDocument):
-        return tuple(
+        steps = [
             PlanStep(
                 weight=float(step.weight),
                 soak_s=duration_s(step.soak, path=f"steps[{n}].soak"),
                 manual=step.manual,
             )
             for n, step in enumerate(document.steps)
-        )
+        ]
+        # Sessions hold on while the last step soaks: it does so for as long as they may.
+        pins_s = duration_s(document.pins, path="pins")
+        last = msgspec.structs.replace(steps[-1], soak_s=max(steps[-1].soak_s, pins_s))
+        return (*steps[:-1], last)
     if isinstance(document, FullSwitchDocument | UserGroupDocument):
         soak_s = duration_s(document.soak, path="soak")
         return (PlanStep(soak_s=soak_s, manual=getattr(document, "manual", False)),)

@@ -18,6 +18,9 @@
     |  +- MalformedWeights
     |  +- NotAllowed
     |  +- NoRoom                on this disk: trying again helps once something went
+    |  +- SourceError           a source that cannot be read, or written, now
+    |     +- SourceMissing      it answers, and holds no such thing
+    |     +- SourceRefused      it answers, and does not let us
     +- EngineError
     |  +- TemporaryEngineError
     |  +- PermanentEngineError
@@ -159,6 +162,18 @@ class NotAllowed(ArtifactError):  # noqa: N818
 
 class NoRoom(ArtifactError):  # noqa: N818
     """The disk is full, or would be: trying again helps once something has gone."""
+
+
+class SourceError(ArtifactError):
+    """A source that cannot be read, or written, now; trying again later may help."""
+
+
+class SourceMissing(SourceError):  # noqa: N818
+    """The source answers that there is no such thing; trying again will not help."""
+
+
+class SourceRefused(SourceError):  # noqa: N818
+    """The source answers, and refuses: credentials, or a request that it will never serve."""
 
 
 class EngineError(VctlError):

@@ -38,6 +38,7 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attempt: str = ""  # `Rollout.attempt` as the agent has seen it; a failure is final within it
     reason: str = ""
     is_permanent: bool = False  # trying again cannot help
+    fetched_percent: int = 0  # of a long fetch, in steps of 25; 0: not worth a word yet
 
 
 class NodeReport(Value, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from vctl_plans import location
 from vctl_plans.document import (
     KINDS,
     AnyDocument,
@@ -156,6 +157,8 @@ def _check_release(document: AnyDocument) -> None:
     for name, source in sources(document).items():
         if not source.source:
             raise PlanError("is empty: write where the bytes are", path=f"release.{name}.source")
+        if "://" in source.source:  # else a path, of which the command makes a URI
+            location.checked(source.source, field=f"release.{name}.source")
         if source.root:
             check_root(source.root, what=f"release.{name}.root")
 

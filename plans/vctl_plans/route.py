@@ -59,6 +59,7 @@ class Route(Value, frozen=True, kw_only=True):
     good: tuple[int, ...] = ()  # converged, in the order in which they did; may hold revoked ones
     instant: tuple[int, ...] = ()  # loaded on all counted nodes: a rollback to it needs no load
     overrides: tuple[Override, ...] = ()  # the first that matches decides
+    pinnable: tuple[int, ...] = ()  # a session that echoes its pin stays on such a release
     consistency: Consistency = Consistency.SESSION
     hold: Hold | None = None
 
@@ -87,6 +88,12 @@ def overridden(route: Route, group: str, release: int, *, place: int = 0) -> Rou
     others = tuple(o for o in route.overrides if o.group != group)
     own = (Override(group=group, release=release),) if release else ()
     return msgspec.structs.replace(route, overrides=(*others[:place], *own, *others[place:]))
+
+
+def pinned(route: Route) -> Route:
+    """Return the route on which sessions stay with the release that they are on, old or new."""
+    held = tuple(sorted(route.default)) if route.candidate else ()
+    return msgspec.structs.replace(route, pinnable=held)
 
 
 def place_of(route: Route, group: str) -> int:
@@ -133,6 +140,7 @@ def settled(route: Route, release: int, *, retained: tuple[int, ...]) -> Route:
         weight=0.0,
         good=(*good, release)[-KEPT_GOOD:],
         instant=retained,
+        pinnable=(),
     )
 
 
@@ -152,4 +160,5 @@ def returned(route: Route, target: int, *, revoke: tuple[int, ...]) -> Route:
         good=(*good, target) if target in route.good else good,
         instant=tuple(n for n in route.instant if n not in revoke and n != target),
         overrides=tuple(o for o in route.overrides if o.release not in revoke),
+        pinnable=(),
     )

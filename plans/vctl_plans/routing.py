@@ -21,7 +21,10 @@ class Why(StrEnum):
     """Why a request gets its release."""
 
     NAMED = "named"
+    BREAK_GLASS = "break-glass"  # root said so on this node: `vctl-gateway override`
     OVERRIDE = "override"
+    PIN = "pin"
+    MOVED = "moved"  # this gateway has answered the session by the candidate before
     CANDIDATE = "candidate"
     STABLE = "stable"
 
@@ -35,6 +38,8 @@ class Asked(msgspec.Struct, frozen=True):
     user: str = ""
     tenant: str = ""
     headers: Mapping[str, str] = {}  # by lower-case name
+    pin: int = 0  # the release of the pin that it brings, signed by this fleet; 0: none
+    has_moved: bool = False  # this gateway has answered its session by the candidate
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -69,10 +74,18 @@ def choose(
     overridden = _overridden(route, asked, groups or {})
     if overridden:
         return overridden
-    is_alone = route.consistency is Consistency.EVENTUAL and asked.request
+    if asked.pin in route.pinnable and asked.pin not in route.revoked:
+        return Choice(asked.pin, Why.PIN)
+    return _by_share(route, asked)
+
+
+def _by_share(route: Route, asked: Asked) -> Choice | Refusal:
+    is_alone = route.consistency is Consistency.EVENTUAL and bool(asked.request)
     key = asked.request if is_alone else asked.key
     if route.candidate and share(route.salt, key) < route.weight:
         return Choice(route.candidate, Why.CANDIDATE)
+    if route.candidate and asked.has_moved and not is_alone:
+        return Choice(route.candidate, Why.MOVED)
     if route.stable:
         return Choice(route.stable, Why.STABLE)
     return Refusal(503, f"service {route.service} serves no release yet")

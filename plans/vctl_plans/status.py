@@ -228,9 +228,13 @@ def _release(
         service=service,
         release=number,
         phase=said.phase if said else NodePhase.ABSENT,
-        reason=said.reason if said else "",
+        reason=_reason(said) if said else "",
         is_wanted=number in needed,
     )
+
+
+def _reason(said: ReleaseReport) -> str:
+    return said.reason or (f"{said.fetched_percent} % are here" if said.fetched_percent else "")
 
 
 def service_phase(node: NodeStatus, service: str, fleet: Fleet) -> tuple[str, str]:

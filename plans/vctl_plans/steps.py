@@ -6,7 +6,7 @@ from vctl_plans.decision import Decision, State, move
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.plan import PlanStep
 from vctl_plans.rollout import Promotion
-from vctl_plans.route import Route, overridden, shifted
+from vctl_plans.route import Consistency, Route, overridden, pinned, shifted
 
 
 def present(state: State) -> PlanStep:
@@ -27,7 +27,14 @@ def split(state: State, index: int) -> Route:
         if rollout.groups
         else shifted(state.route, number, state.plan.steps[index].weight)
     )
-    return msgspec.structs.replace(route, consistency=state.plan.consistency)
+    route = msgspec.structs.replace(route, consistency=state.plan.consistency, pinnable=())
+    return pinned(route) if _keeps_sessions(state) else route
+
+
+def _keeps_sessions(state: State) -> bool:
+    """Whether a session that echoes its pin stays where it is while others move."""
+    is_by_session = state.plan.consistency is Consistency.SESSION
+    return is_by_session and state.plan.strategy == "weighted"
 
 
 def moves(state: State, index: int) -> str:

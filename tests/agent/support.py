@@ -172,6 +172,7 @@ class Node:
         *,
         hook: Hook | None = None,
         crashpoints: Crashpoints | None = None,
+        artifacts: ArtifactStore | None = None,
     ) -> None:
         self.folder = folder
         self._crashpoints = crashpoints = crashpoints or Crashpoints()
@@ -180,7 +181,7 @@ class Node:
         self.now = 0.0
         self.reports: list[NodeReport] = []
         state = folder / "state"
-        self.artifacts = ArtifactStore(state, [folder])
+        self.artifacts = artifacts or ArtifactStore(state, [folder])
         self.artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
@@ -203,6 +204,7 @@ class Node:
             registered=self.registered,
             application=self.application,
             crashpoints=crashpoints,
+            clock=lambda: self.now,
         )
         self.reconciler = Reconciler(
             node="n1",

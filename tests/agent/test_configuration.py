@@ -6,6 +6,7 @@ import pytest
 
 from vctl_agent.settings import Settings, read_conductor_settings, read_settings
 from vctl_plans.errors import SettingsError
+from vctl_plans.sources import TokenFile
 
 NEEDED = {"VCTL_FLEET": "dev", "VCTL_ENGINE_URL": "http://e"}
 
@@ -61,6 +62,27 @@ def test_list_can_be_given_in_each_place(tmp_path: Path, place: str) -> None:
     environment = {"VCTL_ALLOWED_ROOT": "/a,/b"} if place == "variable" else {}
 
     assert (Path("/a"), Path("/b")) == _read(*arguments, **environment).allowed_root
+
+
+def test_sources_are_limited_and_let_in_by_prefix() -> None:
+    """What is no prefix of a source, or holds a secret, is refused; the secret is not repeated."""
+    found = _read(
+        "--allowed-source", "https://models.example/", "--allowed-source", "s3://",
+        VCTL_SOURCE_TOKEN_FILE="https://models.example/=/run/secrets/token",
+    )  # fmt: skip
+    assert ("https://models.example/", "s3://") == found.allowed_source
+    token = TokenFile("https://models.example/", Path("/run/secrets/token"))
+    assert (token,) == found.source_token_file
+
+    with pytest.raises(SettingsError) as caught:
+        _read(
+            "--allowed-source", "file:///mnt", "--allowed-source", "https://ann:hunter2@x/",
+            VCTL_SOURCE_TOKEN_FILE="hunter2",
+        )  # fmt: skip
+    said = " ".join(caught.value.problems)
+    assert "--allowed-source (VCTL_ALLOWED_SOURCE)" in said
+    assert "--source-token-file (VCTL_SOURCE_TOKEN_FILE): is not PREFIX=FILE" in said
+    assert "hunter2" not in said
 
 
 @pytest.mark.parametrize(("word", "expected"), [("yes", True), ("0", False), ("off", False)])

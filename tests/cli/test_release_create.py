@@ -83,7 +83,16 @@ def test_release_without_an_adapter(tmp_path: Path):
         (("--prompt", "p", "--index-root", f"b3:{'0' * 64}"), "--index-root: without --index"),
         (("--prompt", "none"), "release.prompt.source: there is no"),
         (("--prompt", ".hidden"), "nodes keep no hidden file"),
-        (("--prompt", "s3://b/p"), "only paths and file:// are built yet"),
+        (("--prompt", "s4://b/p"), "did you mean 's3://'?"),
+        (("--prompt", "gs://b/p"), "gs://b/p is none of file://, http://, https://, s3://, hf://"),
+        (("--prompt", "https://ann:hunter2@host/p"), "holds a user or a password"),
+        (("--prompt", "https://host/p?token=hunter2"), "has a query or a fragment"),
+        (("--prompt", "s3://b/p", "--push", "s3://c"), "only what lies here can be pushed"),
+        (("--prompt", "p", "--push", "hf://org/repo"), "the Hub is not written to"),
+        (("--prompt", "p", "--push", "s3://b", "--hash-on-nodes", "2"), "beside hash_on_nodes"),
+        (("--prompt", "p", "--push", "p/copies"), "release.prompt.push: is within what is to be"),
+        (("--push", "s3://b"), "--push: without a component"),
+        (("--hash-on-nodes", "2"), "--hash-on-nodes: without a component"),
     ],
 )
 def test_what_cannot_be_in_a_release_is_told(
@@ -95,6 +104,7 @@ def test_what_cannot_be_in_a_release_is_told(
     said = vctl("release", "create", SERVICE, *arguments)
     assert (said.code, said.out) == (2, "")
     assert told in said.err
+    assert "hunter2" not in said.err
     assert list(vctl.service().releases) == [1]
 
 

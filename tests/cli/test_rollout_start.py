@@ -264,7 +264,7 @@ def test_adapter_of_another_root_is_1(adapter: Path):
         ),
         (("--release", "1", "--soak", "soon"), "soak: "),
         (("--strategy", "rollback", "--to", "x"), "to: "),
-        (("--adapter", "s3://ml/v2"), "only paths and file:// are built yet"),
+        (("--adapter", "gs://ml/v2"), "is none of file://"),
     ],
 )
 def test_plan_that_does_not_validate_names_the_field(arguments: tuple[str, ...], told: str):

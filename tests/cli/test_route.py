@@ -2,10 +2,11 @@
 
 import json
 
+import msgspec
 import pytest
 
 from tests.builders import SERVICE, a_rollout, a_route
-from tests.cli.support import KEYS, Vctl, a_fleet
+from tests.cli.support import KEYS, Vctl, a_fleet, a_record
 from vctl_plans.groups import Group, Groups
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Cause
@@ -189,3 +190,31 @@ def test_start_for_groups_before_anything_serves_is_refused():
     said = vctl("rollout", "start", "--release", "2", "--tenant", "acme", "--no-watch")
     assert 2 == said.code
     assert "bring its first release by full-switch" in said.err
+
+
+def test_export_sends_to_the_nodes_that_are_ready():
+    vctl = a_fleet(releases=2, route=a_route())
+    record = msgspec.structs.replace(a_record("a"), gateway_url="http://a.example:8080")
+    vctl.put(KEYS.node("a"), record)
+    said = vctl("route", "export", "--format", "nginx")
+
+    assert (0, "") == (said.code, said.err)
+    assert "    server a.example:8080;" in said.out
+    assert 1 == said.out.count("server ")
+
+
+def test_export_of_what_nobody_reaches_says_what_to_set():
+    said = a_fleet(releases=2, route=a_route())("route", "export", "--format", "haproxy")
+
+    assert 1 == said.code
+    assert "--gateway-url" in said.err
+
+
+def test_show_watch_is_one_object_a_line_until_the_timeout():
+    said = a_fleet(releases=2, route=a_route())(
+        "--timeout", "1s", "-o", "json", "route", "show", "--watch"
+    )
+
+    assert 0 == said.code, said
+    (line,) = said.out.splitlines()
+    assert ("route", 1) == (json.loads(line)["kind"], json.loads(line)["route"]["stable"])

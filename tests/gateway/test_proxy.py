@@ -9,7 +9,15 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.gateway.support import Bench, a_release, a_route, nobody_url, ready, serving
+from tests.gateway.support import (
+    Bench,
+    a_release,
+    a_route,
+    eventually,
+    nobody_url,
+    ready,
+    serving,
+)
 from vctl_agent.gateway.proxy import FORWARDED
 from vctl_plans.routing import cache_salt
 from vctl_plans.share import share
@@ -278,3 +286,20 @@ async def test_requests_are_counted_by_release_and_status(gateway: Bench):
         "vctl_gateway_last_contact_seconds 0.0",
     ):
         assert line in text
+
+
+async def test_gateway_that_may_not_serve_alone_refuses_until_etcd_is_back(tmp_path: Path):
+    async with serving(tmp_path, has_access_log=False, isolation_s=0.05) as gateway:
+        async with gateway.ask() as answer:
+            assert 200 == answer.status
+        gateway.store.disconnect()
+        await eventually(lambda: gateway.gateway.live.is_isolated)
+        async with gateway.ask() as answer:
+            assert (503, "1") == (answer.status, answer.headers["Retry-After"])
+            assert "isolated" == (await error_of(answer))["code"]
+        async with gateway.client.get(f"{gateway.admin_url}/readyz") as answer:
+            assert 503 == answer.status
+        gateway.store.reconnect()
+        await eventually(lambda: not gateway.gateway.live.is_isolated)
+        async with gateway.ask() as answer:
+            assert 200 == answer.status

@@ -235,6 +235,22 @@ def test_what_is_built_is_not_refused(content: dict[str, Any]) -> None:
     require_built(parse(content))
 
 
+@pytest.mark.parametrize(
+    "source", ["https://ann:hunter2@host/v8", "https://host/v8?sig=hunter2", "ftp://host/v8"]
+)
+def test_source_that_is_no_plain_place_is_refused(source: str) -> None:
+    """A plan is stored and shown: a secret in it is refused, and not repeated."""
+    content = {
+        "service": "s",
+        "strategy": "full-switch",
+        "release": {"adapter": {"source": source}},
+    }
+    with pytest.raises(PlanError) as caught:
+        parse(content)
+    assert "release.adapter.source" == caught.value.path
+    assert "hunter2" not in str(caught.value)
+
+
 def test_resolved_plan_holds_numbers_only() -> None:
     """Durations in seconds, every default filled in."""
     content = SWITCH | {"soak": "1m30s", "deadlines": {"prepare": "1h", "drain": 5}}

@@ -68,6 +68,14 @@ def test_word_of_an_earlier_agent_counts_for_nothing():
     assert node_status("a", fleet).phase == STARTING
 
 
+def test_long_fetch_says_how_far_it_is():
+    report = a_report("a", r1=N.READY, r2=N.FETCHING)
+    half = [REPLACE(r, fetched_percent=50 * (r.number == 2)) for r in report.releases]
+    fleet = a_fleet(REPLACE(report, releases=tuple(half)), rollout=a_rollout(P.PREPARING))
+    found = node_status("a", fleet)
+    assert (found.phase, found.reason) == (N.FETCHING, "50 % are here")
+
+
 def test_node_s_phase_is_the_worst_of_what_is_wanted():
     rollout = a_rollout(P.PREPARING)
     fleet = a_fleet(a_report("a", r1=N.READY, r2=N.VERIFYING), rollout=rollout)

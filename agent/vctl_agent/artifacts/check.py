@@ -7,7 +7,6 @@ run at the lowest priority and past the page cache, which is the engine's. It pr
 """
 
 import argparse
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import get_args
 
 import msgspec
 
+from vctl_agent.artifacts.apart import said_by
 from vctl_plans import weights
 from vctl_plans.errors import ArtifactError
 
@@ -60,24 +60,9 @@ async def check_apart(
     Raises:
         ArtifactError: The process did not say what it found.
     """
-    command = [sys.executable, "-m", __name__, str(path), root, str(manifest), "--kind", kind]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        *(["--background"] if is_background else []),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        said, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    try:
-        return msgspec.json.decode(said, type=Finding)
-    except msgspec.MsgspecError as cause:
-        raise ArtifactError(f"{path}: could not be checked (code {process.returncode})") from cause
+    arguments = [str(path), root, str(manifest), "--kind", kind]
+    flags = ["--background"] if is_background else []
+    return await said_by(__name__, [*arguments, *flags], Finding, subject=str(path))
 
 
 def main() -> None:

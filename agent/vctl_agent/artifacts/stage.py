@@ -1,32 +1,39 @@
 """Bring an artifact to `<state>/artifacts/<root>/`: whole and verified, or not at all.
 
-The copy is made under another name, flushed, verified on the very files that the engine will read,
-made read-only, and only then renamed: the rename is the one moment at which it exists. What an
-earlier try left half done is swept away. Nothing that lies outside the allowed roots is read, and
-no link is followed.
+The copy is made under another name (see `fetch`), flushed, verified on the very files that the
+engine will read, made read-only, and only then renamed: the rename is the one moment at which it
+exists. What an earlier try left half done is gone on from. Nothing is read that lies outside the
+allowed roots, or at a source that is not allowed, and no link is followed.
 """
 
-import errno
+import asyncio
+import contextlib
 import os
-import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from vctl_plans import weights
-from vctl_plans.errors import ArtifactError, NoRoom, NotAllowed, PlanError, RootMismatch
+from vctl_agent.artifacts import fetch, leftovers
+from vctl_agent.artifacts.describe import Description, describe_apart
+from vctl_agent.artifacts.fetch import Progress
+from vctl_agent.artifacts.leftovers import remove
+from vctl_agent.artifacts.reuse import Donor
+from vctl_plans import sources, weights
+from vctl_plans.errors import (
+    ArtifactError,
+    MalformedWeights,
+    NoRoom,
+    NotAllowed,
+    PlanError,
+    RootMismatch,
+)
+from vctl_plans.location import checked, is_under, shown
 from vctl_plans.names import check_root, root_hex
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Artifact
-from vctl_plans.weights import files, selection
+from vctl_plans.sources.file import FileSource
 
-Progress = Callable[[NodePhase, int, int], None]
-"""Told (fetching or verifying, bytes done, bytes in all or 0); what it raises stops it."""
-
-_TEMPORARY = ".fetching-"
-_COPY_BYTES = 1024 * 1024
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _READ_ONLY_FILE = 0o444
 _READ_ONLY_DIRECTORY = 0o555
 
@@ -34,19 +41,48 @@ _READ_ONLY_DIRECTORY = 0o555
 class ArtifactStore:
     """The artifacts of one agent. `<state>` is locked to it, so no other writes here."""
 
-    def __init__(self, state: Path, allowed_roots: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        state: Path,
+        allowed_roots: Sequence[Path],
+        *,
+        allowed_sources: Sequence[str] = (),
+        credentials: sources.Credentials | None = None,
+    ) -> None:
+        """Take where to keep artifacts, and from where they may come.
+
+        Args:
+            state: The agent's folder.
+            allowed_roots: The folders that `file://` sources must lie in.
+            allowed_sources: What other sources must lie below; empty: they may be any.
+            credentials: What lets us in at web servers.
+        """
         self._directory = state / "artifacts"
         self._manifests = state / "manifests"
         self._allowed = tuple(root.resolve() for root in allowed_roots)
+        self._allowed_sources = tuple(allowed_sources)
+        self._credentials = credentials
         self._verified: set[str] = set()
         self._locks: dict[str, threading.Lock] = {}  # by root: two services may share one
 
     def open(self) -> None:
-        """Make the directory and sweep what an earlier process left half done."""
+        """Make the directory, and remove what nobody could go on from."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._manifests.mkdir(exist_ok=True)
-        for leftover in self._directory.glob(f"{_TEMPORARY}*"):
-            _remove(leftover)
+        leftovers.remove_strange(self._directory)
+
+    def sweep(self, wanted: Collection[str]) -> None:
+        """Remove unfinished copies of roots that nobody has wanted for a while; blocking."""
+        for root in leftovers.unwanted(self._directory, wanted):
+            lock = self.lock(root)
+            if not lock.acquire(blocking=False):
+                continue  # it is wanted again, since just now
+            try:
+                remove(leftovers.unfinished(self._directory, root))
+                if not self.path(root).exists():
+                    self.manifest_path(root).unlink(missing_ok=True)
+            finally:
+                lock.release()
 
     @property
     def directory(self) -> Path:
@@ -95,50 +131,116 @@ class ArtifactStore:
         """
         _refuse_other_than_root(artifact.root)
         final = self.path(artifact.root)
-        with self._locks.setdefault(artifact.root, threading.Lock()):
+        with self.lock(artifact.root):
             if self.is_staged(artifact.root):
                 return final
             try:
                 if not _is_whole(final, artifact, progress, kind=kind):
                     self._bring(artifact, final, progress, kind=kind)
             except OSError as cause:
-                kind_of = NoRoom if cause.errno in _FULL else ArtifactError
+                kind_of = NoRoom if fetch.is_full(cause) else ArtifactError
                 raise kind_of(
-                    f"{artifact.source}: cannot be brought to {self._directory}:"
+                    f"{shown(artifact.source)}: cannot be brought to {self._directory}:"
                     f" {cause.strerror or cause}"
                 ) from cause
             self._verified.add(artifact.root)
         return final
 
+    async def describe(self, uri: str, kind: weights.Kind) -> Description:
+        """Hash what lies at a source, if it may be read; nothing is kept of it.
+
+        Raises:
+            NotAllowed: It may not be read.
+            ArtifactError: Nobody could say what is there.
+        """
+        self._check_source(uri)
+        try:
+            scratch = leftovers.scratch(self._directory)
+            try:
+                return await describe_apart(
+                    uri, kind=kind, scratch=scratch, credentials=self._credentials
+                )
+            finally:
+                await asyncio.to_thread(remove, scratch)
+        except OSError as cause:
+            rule = cause.strerror or cause
+            raise ArtifactError(f"{shown(uri)}: cannot be hashed here: {rule}") from cause
+
     def _bring(
         self, artifact: Artifact, final: Path, progress: Progress, *, kind: weights.Kind
     ) -> None:
-        """Copy and verify; what lay there before makes way only for what is whole."""
-        source = self._source(artifact)
-        temporary = self._directory / f"{_TEMPORARY}{root_hex(artifact.root)}"
-        _remove(temporary)
-        try:
-            _copy(source, temporary, progress, kind=kind)
-            known = _manifest(source, artifact.root)
-            manifest = _verify(temporary, artifact, progress, kind=kind, manifest=known)
-            weights.save(manifest, self.manifest_path(artifact.root))
-            _freeze(temporary)
-            _remove(final)
-            temporary.rename(final)
-            _flush(self._directory)
-        finally:
-            _remove(temporary)
+        """Fetch and verify; what lay there before makes way only for what is whole."""
+        temporary = leftovers.unfinished(self._directory, artifact.root)
+        with self._connected(artifact.source) as source:
+            known = _loaded(self.manifest_path(artifact.root), artifact.root)
+            manifest = fetch.manifest_of(source, artifact.root, kind=kind, known=known)
+            if manifest:
+                self._fetch(temporary, manifest, source, kind=kind, progress=progress)
+            else:
+                manifest = _copied(temporary, artifact, source, kind=kind, progress=progress)
+        weights.save(manifest, self.manifest_path(artifact.root))
+        _freeze(temporary)
+        remove(final)
+        temporary.rename(final)
+        _flush(self._directory)
 
-    def _source(self, artifact: Artifact) -> Path:
-        url = urlsplit(artifact.source)
-        if url.scheme != "file" or url.netloc not in {"", "localhost"}:
+    def _fetch(
+        self,
+        temporary: Path,
+        manifest: weights.Manifest,
+        source: sources.Source,
+        *,
+        kind: weights.Kind,
+        progress: Progress,
+    ) -> None:
+        """Make the copy; when that fails it stays, unless its bytes may never be served."""
+        weights.save(manifest, self.manifest_path(manifest.root))
+        try:
+            fetch.fetch(temporary, manifest, source, donors=self._donors, progress=progress)
+            with _named(source.uri, temporary):
+                fetch.verify(temporary, manifest, source, kind=kind, progress=progress)
+        except (NotAllowed, MalformedWeights):
+            remove(temporary)
+            raise
+
+    def _donors(self) -> Iterator[Donor]:
+        """Give the artifacts that lie here, rotten or not: what is taken from them is verified."""
+        for folder in self._directory.iterdir():
+            if folder.name.startswith("."):
+                continue
+            root = f"b3:{folder.name}"
+            manifest = _loaded(self.manifest_path(root), root)
+            if manifest:
+                yield Donor(folder, manifest)
+
+    def _connected(self, uri: str) -> sources.Source:
+        is_mount = uri.startswith("file:")
+        if not is_mount and self._allowed_sources:
+            self._check_allowed(uri)
+        source = sources.connect(uri, self._credentials)
+        if isinstance(source, FileSource):
+            self._check_mount(source.path)
+        return source
+
+    def _check_source(self, uri: str) -> None:
+        try:
+            parts = checked(uri)
+        except PlanError as cause:
+            raise NotAllowed(cause.message) from cause
+        if parts.scheme == "file":
+            self._check_mount(Path(unquote(parts.path)))
+        elif self._allowed_sources:
+            self._check_allowed(uri)
+
+    def _check_allowed(self, uri: str) -> None:
+        if not any(is_under(uri, prefix) for prefix in self._allowed_sources):
+            allowed = ", ".join(self._allowed_sources)
             raise NotAllowed(
-                f"{artifact.source}: only file:// sources can be read yet",
-                hint="put the artifact on a mount that all nodes share",
+                f"{shown(uri)}: below none of the allowed sources ({allowed})",
+                hint="start vctl-agent with --allowed-source",
             )
-        path = Path(unquote(url.path))
-        if not path.exists():
-            raise ArtifactError(f"{path}: is not there on this node")
+
+    def _check_mount(self, path: Path) -> None:
         real = path.resolve()
         if not any(real.is_relative_to(root) for root in self._allowed):
             allowed = ", ".join(map(str, self._allowed)) or "none"
@@ -146,7 +248,6 @@ class ArtifactStore:
                 f"{path}: outside the allowed roots ({allowed})",
                 hint="start vctl-agent with --allowed-root",
             )
-        return path
 
 
 def _refuse_other_than_root(root: str) -> None:
@@ -168,51 +269,59 @@ def _is_whole(final: Path, artifact: Artifact, progress: Progress, *, kind: weig
     return True
 
 
-def _manifest(source: Path, root: str) -> weights.Manifest | None:
-    """Return the manifest beside the source, when there is one of this root that can be read."""
+def _loaded(place: Path, root: str) -> weights.Manifest | None:
+    """Return a manifest that lies here, when there is one of this root that can be read."""
     try:
-        return weights.load(weights.manifest_path(source), root=root)
+        return weights.load(place, root=root)
     except ArtifactError:
         return None
 
 
 def _verify(
-    path: Path,
-    artifact: Artifact,
-    progress: Progress,
-    *,
-    kind: weights.Kind,
-    manifest: weights.Manifest | None = None,
+    path: Path, artifact: Artifact, progress: Progress, *, kind: weights.Kind
 ) -> weights.Manifest:
-    try:
+    with _named(artifact.source, path):
         return weights.verify(
             path,
-            manifest or artifact.root,
+            artifact.root,
             kind=kind,
             progress=lambda done, size: progress(NodePhase.VERIFYING, done, size),
         )
+
+
+@contextlib.contextmanager
+def _named(uri: str, path: Path) -> Iterator[None]:
+    """Have a mismatch name the source: the copy that differs will be gone."""
+    try:
+        yield
     except RootMismatch as mismatch:
         raise RootMismatch(
-            mismatch.message.replace(str(path), artifact.source), tensors=mismatch.tensors
+            mismatch.message.replace(str(path), uri), tensors=mismatch.tensors
         ) from mismatch
 
 
-def _copy(path: Path, target: Path, progress: Progress, *, kind: weights.Kind) -> None:
-    """Copy the artifact's files, and no others, each flushed to disk."""
-    target.mkdir()
-    done = 0
-    with files.open_source(path) as source:
-        for name in selection.select(source, kind).files:
-            destination = target / name
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            reader = os.fdopen(files.open_file(source, name), "rb")
-            with reader, destination.open("xb") as writer:
-                while piece := reader.read(_COPY_BYTES):
-                    writer.write(piece)
-                    done += len(piece)
-                    progress(NodePhase.FETCHING, done, 0)
-                writer.flush()
-                os.fsync(writer.fileno())
+def _copied(
+    temporary: Path,
+    artifact: Artifact,
+    source: sources.Source,
+    *,
+    kind: weights.Kind,
+    progress: Progress,
+) -> weights.Manifest:
+    """Copy in whole what has no manifest, and verify it; what is not the artifact is not kept."""
+    try:
+        was_begun = fetch.copy_whole(temporary, source, kind=kind, progress=progress)
+        try:
+            return _verify(temporary, artifact, progress, kind=kind)
+        except (RootMismatch, MalformedWeights):
+            if not was_begun:
+                raise
+        remove(temporary)  # what an earlier try had left was no beginning of this
+        fetch.copy_whole(temporary, source, kind=kind, progress=progress)
+        return _verify(temporary, artifact, progress, kind=kind)
+    except (NotAllowed, RootMismatch, MalformedWeights):
+        remove(temporary)
+        raise
 
 
 def _freeze(directory: Path) -> None:
@@ -229,10 +338,3 @@ def _flush(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory of ours, read-only or not; one that is not there is no error."""
-    for folder, _, _ in os.walk(directory):
-        Path(folder).chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)

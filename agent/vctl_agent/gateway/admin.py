@@ -24,6 +24,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     last_contact_s: float
     suspended: str  # why no new route is taken any more; empty: new routes are taken
     unreadable: list[str]  # keys whose value was refused
+    overrides: dict[str, int]  # service -> the release that root has it served by here
     waiting: dict[str, int]  # service -> route revision not acted on until its groups are read
 
 
@@ -40,6 +41,7 @@ def readiness(live: Live, *, has_passthrough: bool, is_draining: bool) -> Readin
         last_contact_s=round(live.last_contact_s(), 3),
         suspended=live.suspended,
         unreadable=[each.key for each in known.unreadable],
+        overrides=live.overrides,
         waiting={service: at.revision for service, at in known.waiting.items()},
     )
 

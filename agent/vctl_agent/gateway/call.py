@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.pins import Pin, own_id
 from vctl_agent.gateway.state import Target
 from vctl_plans.routing import (
     CONVERSATION,
@@ -56,6 +57,7 @@ def read_asked(
     *,
     named: Iterable[str] = (),
     is_split: bool = True,
+    pin: Pin | None = None,
 ) -> Asked:
     """Return what of the request decides its release.
 
@@ -65,6 +67,7 @@ def read_asked(
         request_id: Its id.
         named: The header fields that groups name; no others decide, and no others are kept.
         is_split: Whether anything but a named release decides: else nothing more is read.
+        pin: What the request brings of ours: its session's key is then known already.
 
     Raises:
         Refused: 400, the release header is not a release's number.
@@ -73,15 +76,18 @@ def read_asked(
     if not is_split:
         return Asked("", named_release, request=request_id)
     deciding: dict[str, Any] = {}
-    if not headers.get(SESSION_HEADER):
+    own = own_id(headers)
+    if not (pin or own):
         deciding = {name: _value(call.fields, name) for name in _DECIDING if name in call.fields}
+    session = {SESSION_HEADER: own} if own else {}
     return Asked(
-        session_key(headers, deciding, request_id),
+        pin.key if pin else session_key(session, deciding, request_id),
         named_release,
         request=request_id,
         user=headers.get(USER_HEADER, "") or _user(call),
         tenant=headers.get(TENANT_HEADER, ""),
         headers={name: headers[name] for name in named if name in headers},
+        pin=pin.release if pin else 0,
     )
 
 

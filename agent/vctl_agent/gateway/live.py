@@ -48,6 +48,7 @@ class Live:
         clock: Seconds, monotonic.
         engine_url: Where the engine is while no agent has told.
         sender: Our node's name, if requests can be passed to peers; empty: they can't.
+        isolation_s: Seconds without contact after which nothing is served; 0: the last route is.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Live:
         clock: Callable[[], float],
         engine_url: str = "",
         sender: str = "",
+        isolation_s: float = 0.0,
     ) -> None:
         self.acted = acted
         self.acknowledged = acted
@@ -65,6 +67,7 @@ class Live:
         self.named_headers = acted.known.named_headers()
         self.loaded = loaded(acted.known, acted.agent)  # what peers may ask for as well
         self.suspended = ""  # why no update is taken any more; empty: updates are taken
+        self.overrides: dict[str, int] = {}  # root's word for this node, over any route's
         self.is_frozen = False  # the agent's word stays as it is: another process hears it now
         self.bells: list[Callable[[], None]] = []
         self.has_been_in_contact = False  # since the start
@@ -73,6 +76,7 @@ class Live:
         self._clock = clock
         self._engine_url = engine_url
         self._sender = sender
+        self._isolation_s = isolation_s
         self._was_ready = False
         self._contact: float | None = clock()  # when contact was lost; None: in contact now
         self._latch()
@@ -97,6 +101,11 @@ class Live:
     def last_contact_s(self) -> float:
         """Return the seconds since the store's watch was live (or the start); 0 while it is."""
         return self.overdue_s() if self._contact is None else self._clock() - self._contact
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the store has been away for longer than this gateway may serve without it."""
+        return bool(self._isolation_s) and self.last_contact_s() > self._isolation_s
 
     def learn(self, update: Update, *, cluster_id: int = 0) -> None:
         """Take an update of the store. A broken watch changes nothing that is served.
@@ -127,6 +136,16 @@ class Live:
         known = refused(self.acted.known, digest, problem, self._prefix)
         self._act(msgspec.structs.replace(self.acted, known=known))
 
+    def override(self, overrides: dict[str, int]) -> None:
+        """Have services be served by these releases here, whatever their routes say."""
+        self.overrides = overrides
+        self._act(self.acted)
+
+    def overridden(self, service: str) -> int:
+        """Return the release that root has this service served by here, or 0."""
+        release = self.overrides.get(service, 0)
+        return 0 if release and self.is_revoked((service, release)) else release
+
     def lose_contact(self) -> None:
         """Go on with the last that is known."""
         if self._contact is None:
@@ -156,6 +175,8 @@ class Live:
         nothing on, is not.
         """
         known = self.acted.known
+        if self.is_isolated:
+            return "cut off from etcd for longer than it may serve"
         if not known.serving():
             return "" if has_passthrough and self.engine_url else "nothing is routed"
         missing = ", ".join(unready(known, self.targets))
@@ -168,9 +189,10 @@ class Live:
     def _act(self, acted: Acted) -> None:
         _log_moved(self.acted.known.route_revisions(), acted.known.route_revisions())
         self.acted = acted
-        self.targets = targets(acted.known, acted.agent)
         self.named_headers = acted.known.named_headers()
         self.loaded = loaded(acted.known, acted.agent)
+        named = {i: self.loaded[i] for i in self.overrides.items() if i in self.loaded}
+        self.targets = targets(acted.known, acted.agent) | named
         self._latch()
         self._ring()
 

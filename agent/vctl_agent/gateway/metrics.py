@@ -140,6 +140,14 @@ class _Present(Collector):
         for service in self._live.acted.known.routes.keys() | self._barrier.held.keys():
             held.add_metric([service], self._barrier.held.get(service, 0))
         yield held
+        glass = GaugeMetricFamily(
+            "vctl_gateway_override",
+            "1 for the release that root has a service served by here, whatever its route says.",
+            labels=["service", "release"],
+        )
+        for service, release in self._live.overrides.items():
+            glass.add_metric([service, str(release)], 1)
+        yield glass
         timeouts = CounterMetricFamily(
             "vctl_gateway_hold_timeouts",
             "Requests that were sent away because their service did not switch in time.",

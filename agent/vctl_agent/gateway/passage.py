@@ -19,6 +19,7 @@ class Passage(msgspec.Struct):
     status: int = CLIENT_GONE
     why: str = ""  # the release was chosen; empty: none was
     group: str = ""  # that the request is in, where an override chose
+    pin: str = ""  # that the client is given
     held_s: float = 0.0  # that it waited behind a barrier
     leg: Leg = msgspec.field(default_factory=Leg)
 

@@ -21,10 +21,12 @@ import msgspec
 import structlog
 import uvloop
 
+from vctl_agent.gateway import breakglass
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.barrier import Barrier
+from vctl_agent.gateway.breakglass import WORD, Overrides
 from vctl_agent.gateway.control import Control
 from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.handover import (
@@ -43,6 +45,7 @@ from vctl_agent.gateway.listening import Served, serving
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.persist import Saver, load, write_atomically
+from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
@@ -91,6 +94,7 @@ class Gateway:
             clock=time.monotonic,
             engine_url=settings.engine,
             sender=settings.node if settings.fleet_key else "",
+            isolation_s=settings.isolation_s,
         )
         self.link = AgentLink(
             self.state,
@@ -105,6 +109,8 @@ class Gateway:
         self._watch_services()
         self.live.bells += [self.link.ring, self._watch_services]
         self._saver = Saver(self.live, settings.state, settings.fleet)
+        self._overrides = Overrides(self.live, settings.state)
+        self._overrides.open()
 
     def state(self) -> GatewayState:
         """Return what the agent is told."""
@@ -115,6 +121,7 @@ class Gateway:
             in_flight=merged(self.references.listing(), self._inherited),
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
+            overrides=self.live.overrides,
         )
 
     def statistics(self) -> GatewayStatistics:
@@ -142,7 +149,9 @@ class Gateway:
             stack.callback(upstream.close)
             fleet, key = settings.fleet, settings.fleet_key
             if key is None:
-                _log.info("hops are off: there is no fleet key", setting="--fleet-key-file")
+                _log.info(
+                    "hops and pins are off: there is no fleet key", setting="--fleet-key-file"
+                )
             proxy = Proxy(
                 self.live,
                 self.references,
@@ -157,6 +166,8 @@ class Gateway:
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 access_log=self._access_log(),
+                pins=self._pins(),
+                has_cookie=settings.has_session_cookie,
             )
             for name, run in (
                 ("saver", self._saver.run),
@@ -190,6 +201,10 @@ class Gateway:
         self, asked: str, connection: socket.socket, *, clients: Served, admin: Served
     ) -> None:
         """Do what the control socket asks."""
+        if asked.startswith(WORD):
+            said = self._overrides.act(asked.removeprefix(WORD))
+            await asyncio.get_running_loop().sock_sendall(connection, said)
+            return
         if asked != "take over" or self.handed_over.is_set():
             return
         self.live.is_frozen = True
@@ -218,6 +233,16 @@ class Gateway:
             self._inherited = counts
             self.link.ring()
         _log.info("the former gateway has ended")
+
+    def _pins(self) -> Pins | None:
+        settings = self._settings
+        if settings.fleet_key is None:
+            return None
+
+        def digest(service: str, number: int) -> str:
+            return self.live.acted.known.digest((service, number))
+
+        return Pins(settings.fleet_key, fleet=settings.fleet, digest=digest)
 
     def _access_log(self) -> AccessLog | None:
         settings = self._settings
@@ -316,6 +341,8 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
 
 def main() -> int:
     """Run ``vctl-gateway``; return its exit code."""
+    if sys.argv[1:2] == ["override"]:
+        return breakglass.main(sys.argv[2:], os.environ)
     try:
         settings = read_settings(sys.argv[1:], os.environ)
     except SettingsError as cause:

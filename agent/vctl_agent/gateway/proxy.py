@@ -8,6 +8,7 @@ set looks at the count after that. One of the two sees the other.
 import asyncio
 import time
 
+import msgspec
 import structlog
 
 from vctl_agent.gateway import answers, headers
@@ -24,6 +25,7 @@ from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.observation import Counted, Observation
 from vctl_agent.gateway.passage import CLIENT_GONE, Passage
+from vctl_agent.gateway.pins import COOKIE, Moved, Pin, Pins
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
@@ -35,7 +37,15 @@ from vctl_agent.gateway.wire.server import (
     Listener,
     Request,
 )
-from vctl_plans.routing import RELEASE_HEADER, VECTOR_HEADER, Refusal, choose
+from vctl_plans.routing import (
+    RELEASE_HEADER,
+    SESSION_HEADER,
+    VECTOR_HEADER,
+    Choice,
+    Refusal,
+    Why,
+    choose,
+)
 
 FORWARDED = frozenset(
     {
@@ -80,6 +90,8 @@ class Proxy:
         max_body_bytes: The largest body that is read.
         has_passthrough: Whether models that are no service are passed on unchanged.
         access_log: Gets a line for each request; None: there is no such log.
+        pins: Reads and makes pins; None: there are none.
+        has_cookie: Whether pins are given as a cookie as well.
     """
 
     def __init__(
@@ -96,6 +108,8 @@ class Proxy:
         max_body_bytes: int,
         has_passthrough: bool = False,
         access_log: AccessLog | None = None,
+        pins: Pins | None = None,
+        has_cookie: bool = False,
     ) -> None:
         self.open = 0  # requests that have not ended, of any kind
         self.idle = asyncio.Event()  # set while none is open
@@ -112,6 +126,9 @@ class Proxy:
         self._max_body_bytes = max_body_bytes
         self._has_passthrough = has_passthrough
         self._access_log = access_log
+        self._pins = pins
+        self._has_cookie = has_cookie
+        self._moved = Moved()
 
     def listener(self) -> Listener:
         """Return the listener for clients; a client that goes away cancels its request."""
@@ -164,9 +181,12 @@ class Proxy:
             return await self._serve_hop(request, passage, hop, body)
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
+        if at is not None and self._live.is_isolated:
+            message = "this gateway is cut off, and may not serve by what it knew before"
+            raise Refused(503, message, code="isolated")
         while at is not None:
             passage.service, passage.route = call.model, at.revision
-            if self._barrier.admits(at):
+            if self._barrier.admits(at) or self._live.overrides.get(call.model):
                 return await self._serve_chosen(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
@@ -208,17 +228,25 @@ class Proxy:
     ) -> Answer:
         """Serve a service's request by the release chosen for it, or refuse; never by another."""
         live = self._live
+        pin = self._pins.read(call.model, request.headers) if self._pins and at.is_split else None
         asked = read_asked(
             call,
             request.headers,
             passage.request_id,
             named=live.named_headers,
             is_split=at.is_split,
+            pin=pin,
         )
-        choice = choose(at.route, asked, live.acted.known.groups)
+        if at.route.candidate and self._moved.has(call.model, asked.key, at.route.candidate):
+            asked = msgspec.structs.replace(asked, has_moved=True)
+        choice = self._glass(call.model) or choose(at.route, asked, live.acted.known.groups)
         if isinstance(choice, Refusal):
             raise Refused(choice.status, choice.reason, code="release_not_served")
         passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
+        if at.route.candidate:
+            self._moved.note(call.model, asked.key, choice.release)
+        if self._pins and choice.release in at.route.pinnable:
+            passage.pin = self._pins.make(call.model, Pin(choice.release, asked.key))
         release_id = (call.model, choice.release)
         counted = Counted(*release_id, live.acted.known.digest(release_id), at.revision)
         # Counted once, where it was chosen: whoever serves a hop counts nothing for guardrails.
@@ -230,6 +258,11 @@ class Proxy:
                 if response is None:
                     raise
                 return response
+
+    def _glass(self, service: str) -> Choice | None:
+        """Return what root has said for this node, if anything."""
+        release = self._live.overridden(service) if self._live.overrides else 0
+        return Choice(release, Why.BREAK_GLASS) if release else None
 
     async def _serve_here(
         self, request: Request, passage: Passage, call: Call, seen: Observation
@@ -328,6 +361,11 @@ class Proxy:
             response.headers[headers.ROUTE_HEADER] = str(passage.route)
         if passage.release:
             response.headers[RELEASE_HEADER] = str(passage.release)
+        if passage.pin:
+            response.headers[SESSION_HEADER] = passage.pin
+            if self._has_cookie:
+                kept = f"{COOKIE}={passage.pin}; Path=/; HttpOnly; SameSite=Lax"
+                response.headers.add("Set-Cookie", kept)
         if passage.leg.mark:
             response.headers[HOP_HEADER] = passage.leg.mark
         known = self._live.acted.known.releases.get((passage.service, passage.release))

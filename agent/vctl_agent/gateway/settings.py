@@ -33,10 +33,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 32 * 2**20
     engine_timeout_s: float = 600.0  # without a byte from the engine
     grace_s: float = 600.0
+    isolation_s: float = 0.0  # without etcd, after which nothing is served; 0: the last route is
     fleet_key: FleetKey | None = None  # None: hops are off
     takes_over: bool = False  # the place of the gateway that runs on this state
     has_passthrough: bool = False
     has_access_log: bool = True
+    has_session_cookie: bool = False
 
 
 _RENAMED = {
@@ -44,10 +46,12 @@ _RENAMED = {
     "max_body": "max_body_bytes",
     "engine_timeout": "engine_timeout_s",
     "grace": "grace_s",
+    "refuse_when_isolated": "isolation_s",
     "fleet_key_file": "fleet_key",
     "passthrough": "has_passthrough",
     "take_over": "takes_over",
     "access_log": "has_access_log",
+    "session_cookie": "has_session_cookie",
 }
 
 
@@ -92,12 +96,16 @@ _OPTIONS = (
            "time without a byte from the engine before a request is given up"),
     Option("grace", "VCTL_GATEWAY_GRACE", "10m", read.seconds,
            "time that requests have to finish after SIGTERM"),
+    Option("refuse-when-isolated", "VCTL_GATEWAY_REFUSE_WHEN_ISOLATED", "0", read.seconds,
+           "time without etcd after which requests get 503; 0: the last route is served on"),
     Option("take-over", "VCTL_GATEWAY_TAKE_OVER", "off", read.switch,
            "take the place of the gateway that runs on this --state: it ends its streams"),
     Option("fleet-key-file", "VCTL_FLEET_KEY_FILE", "", read_key,
            "file with the key that the fleet's gateways share, to pass requests to one another"),
     Option("passthrough", "VCTL_GATEWAY_PASSTHROUGH", "off", read.switch,
            "pass models that are no service on to the engine unchanged"),
+    Option("session-cookie", "VCTL_GATEWAY_SESSION_COOKIE", "off", read.switch,
+           "give pins as a cookie as well, for clients that keep cookies and no header fields"),
     Option("access-log", "VCTL_GATEWAY_ACCESS_LOG", "on", read.switch,
            "one line a request on stderr"),
 )  # fmt: skip

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
-from vctl_cli.artifacts import artifact
+from vctl_cli.artifacts import bring, refuse_misfit
 from vctl_cli.componentflags import (
+    HashOnNodes,
     Index,
     IndexRoot,
     Prompt,
     PromptRoot,
+    Push,
     Weights,
     WeightsRoot,
     release_content,
@@ -18,7 +20,7 @@ from vctl_cli.componentflags import (
 from vctl_cli.deciding import repeated
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.options import NewService, Reason, Root
-from vctl_cli.reading import read_service, unknown_service
+from vctl_cli.reading import read_known_service, read_service, unknown_service
 from vctl_cli.render.document import show
 from vctl_cli.session import session_of
 from vctl_plans.document import Source
@@ -36,7 +38,9 @@ def create(
     ctx: typer.Context,
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service.")],
     *,
-    adapter: Annotated[str, typer.Option(metavar="PATH", help="Directory of the adapter.")] = "",
+    adapter: Annotated[
+        str, typer.Option(metavar="SOURCE", help="The adapter: a directory, or its URI.")
+    ] = "",
     root: Root = "",
     prompt: Prompt = "",
     prompt_root: PromptRoot = "",
@@ -44,13 +48,17 @@ def create(
     index_root: IndexRoot = "",
     weights: Weights = "",
     weights_root: WeightsRoot = "",
+    hash_on_nodes: HashOnNodes = None,
+    push: Push = "",
     reason: Reason = "",
     new_service: NewService = False,
 ) -> ExitCode:
     """Make a release that nothing serves yet.
 
     It is the stable release with the given components in their places; roll it out with
-    `vctl rollout start --release N`.
+    `vctl rollout start --release N`. A SOURCE is a path, or a URI: file://, https://, s3://, hf://.
+    What is at a path is hashed here; what is elsewhere is known by the manifest beside it. For what
+    only nodes can read, give its root, or have nodes hash it and agree.
     """
     session = session_of(ctx)
     check_name(service, what="service")
@@ -59,20 +67,35 @@ def create(
         prompt=(prompt, prompt_root),
         index=(index, index_root),
         weights=(weights, weights_root),
+        hash_on_nodes=hash_on_nodes,
+        push=push,
     )
     if not content:
         hint = "give --adapter, --prompt, --index or --weights"
         raise PlanError("what is to be in it?", path="release", hint=hint)
-    made = {
-        Component(name): artifact(Source(**given), component=Component(name), screen=session.screen)
-        for name, given in content.items()
-    }
+    wanted = {Component(name): Source(**given) for name, given in content.items()}
+    for component, source in wanted.items():
+        refuse_misfit(source, component)
     request, keys = session.request(reason), session.target.keys
-    release = session.run(
-        lambda store: write(store, keys, service, made, request=request, is_new=new_service)
-    )
+
+    async def act(store: Store) -> Release:
+        await require_service(store, keys, service, is_new=new_service)
+        made = await bring(session, store, wanted)
+        return await write(store, keys, service, made, request=request, is_new=new_service)
+
+    release = session.run(act)
     show(session, release, kind="release", table=_text(release))
     return ExitCode.DONE
+
+
+async def require_service(store: Store, keys: Keys, service: str, *, is_new: bool) -> None:
+    """Refuse a service that does not exist, unless it is to be made: before anything is hashed.
+
+    Raises:
+        PlanError: It does not, and was not said to be new.
+    """
+    if not is_new:
+        await read_known_service(store, keys, service, can_make=True)
 
 
 async def write(

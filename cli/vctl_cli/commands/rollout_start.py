@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from vctl_cli.artifacts import artifact
+from vctl_cli.artifacts import bring, refuse_misfit
 from vctl_cli.componentflags import (
+    HashOnNodes,
     Index,
     IndexRoot,
     Prompt,
     PromptRoot,
+    Push,
     Weights,
     WeightsRoot,
     release_content,
@@ -54,7 +56,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: str = ""
     service: str = ""
-    parts: dict[str, dict[str, str]] = {}  # component -> its source, as in a plan file
+    parts: dict[str, dict[str, Any]] = {}  # component -> its source, as in a plan file
     release: int | None = None
     strategy: str = ""
     soak: str = ""
@@ -92,7 +94,9 @@ Steps = Annotated[
     ),
 ]
 
-Adapter = Annotated[str, typer.Option(metavar="PATH", help="Directory of the adapter to bring in.")]
+Adapter = Annotated[
+    str, typer.Option(metavar="SOURCE", help="Adapter to bring in: a directory, or its URI.")
+]
 Number = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
 ]
@@ -123,6 +127,8 @@ def start(
     index_root: IndexRoot = "",
     weights: Weights = "",
     weights_root: WeightsRoot = "",
+    hash_on_nodes: HashOnNodes = None,
+    push: Push = "",
     release: Number = None,
     strategy: Strategy = "",
     steps: Steps = "",
@@ -155,7 +161,7 @@ def start(
         strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
         parts=release_content(
             adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root),
-            weights=(weights, weights_root),
+            weights=(weights, weights_root), hash_on_nodes=hash_on_nodes, push=push,
         ),
         group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
     )  # fmt: skip
@@ -180,6 +186,8 @@ def checked(content: dict[str, Any]) -> AnyDocument:
     """
     document = parse(content)
     require_built(document)
+    for component, source in sources(document).items():
+        refuse_misfit(source, component)
     return document
 
 
@@ -261,7 +269,7 @@ async def begin(
     keys = session.target.keys
     if not flags.new_service:
         await read_known_service(store, keys, document.service, can_make=True)
-    wish = wish_of(session, document, flags)
+    wish = await wish_of(session, store, document, flags)
 
     def decide(reading: Reading) -> Begin | Attach | AlreadyDone:
         return decide_start(
@@ -282,12 +290,9 @@ async def begin(
     return await carry_out(store, keys, read, decide)
 
 
-def wish_of(session: Session, document: AnyDocument, flags: Flags) -> Wish:
+async def wish_of(session: Session, store: Store, document: AnyDocument, flags: Flags) -> Wish:
     """Return what is to be carried out; this is where bytes are hashed."""
-    found = {
-        component: artifact(source, component=component, screen=session.screen)
-        for component, source in sources(document).items()
-    }
+    found = await bring(session, store, sources(document))
     plan = resolve(document, {component: made.root for component, made in found.items()})
     number = plan.to if isinstance(document, RollbackDocument) else document.release
     return Wish(

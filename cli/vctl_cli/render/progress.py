@@ -35,6 +35,34 @@ def hashing(screen: Screen, name: str, *, doing: str = "hashing") -> Iterator[Re
 
 
 @contextmanager
+def counting(screen: Screen, subject: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Yield what to call with the line of each answer; how many of *total* came is shown meanwhile.
+
+    Args:
+        screen: Where to.
+        subject: What is waited for.
+        total: How many answers will come.
+    """
+    if not screen.can_animate:
+        screen.say(f"{subject}: nodes asked: {total}")
+        yield screen.say
+        return
+    from rich.console import Console  # noqa: PLC0415  costs time, and most have no use for it
+
+    console = Console(file=screen.err, no_color=not screen.has_color)
+    came = 0
+
+    def tell(line: str) -> None:
+        nonlocal came
+        came += 1
+        console.out(line, highlight=False)
+        status.update(f"{subject}: {came} of {total} answered")
+
+    with console.status(f"{subject}: 0 of {total} answered") as status:
+        yield tell
+
+
+@contextmanager
 def _bar(screen: Screen, subject: str) -> Iterator[Report]:
     from rich.console import Console  # noqa: PLC0415  costs time, and most have no use for it
     from rich.progress import (  # noqa: PLC0415

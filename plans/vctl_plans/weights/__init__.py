@@ -5,8 +5,11 @@
     diff(expected, actual)               two manifests: tensors, blocks, byte ranges
     prove(manifest, name), verify_tensor one tensor alone, with its proof of inclusion
     adapter_facts(path)                  rank, alpha, targets, base; checked against the tensors
+    stated_facts(manifest, config)       the same, where the tensors are elsewhere
     encode, decode, load, save           a manifest as canonical JSON; reading it checks its digests
     manifest_path(source)                `v8/vctl.manifest.json`, or beside a single file
+    blocks(manifest)                     the byte ranges that can be checked alone
+    select_paths(paths, kind)            which of a listing is the artifact
     Verified(folder)                     digests of files that were verified, by their stamps
 
 Modules of their own, as not everybody needs what they import: `b3sum` (digests of whole files),
@@ -20,6 +23,7 @@ anything that it reads.
 """
 
 from .adapter import AdapterFacts
+from .blocks import Block, blocks
 from .diff import Difference, diff
 from .manifest import (
     FileRecord,
@@ -36,7 +40,8 @@ from .merkle import LEAF_BYTES
 from .proof import Inclusion, TensorProof, prove, verify_tensor
 from .safetensors import FORMAT_MAX_HEADER_BYTES, MAX_HEADER_BYTES
 from .scan import Note, Progress, scan
-from .selection import KIND_OF, MANIFEST_NAME, MANIFEST_SUFFIX, Kind
+from .selection import KIND_OF, MANIFEST_NAME, MANIFEST_SUFFIX, Kind, select_paths
+from .stated import stated_facts
 from .survey import adapter_facts
 from .verified import Verified
 from .verify import verify
@@ -49,6 +54,7 @@ __all__ = [
     "MANIFEST_SUFFIX",
     "MAX_HEADER_BYTES",
     "AdapterFacts",
+    "Block",
     "Difference",
     "FileRecord",
     "Inclusion",
@@ -61,6 +67,7 @@ __all__ = [
     "TensorRecord",
     "Verified",
     "adapter_facts",
+    "blocks",
     "decode",
     "diff",
     "encode",
@@ -69,6 +76,8 @@ __all__ = [
     "prove",
     "save",
     "scan",
+    "select_paths",
+    "stated_facts",
     "verify",
     "verify_tensor",
 ]

@@ -70,6 +70,10 @@ class Source:
         shown = "/".join(part for part in (self.label, path) if part) or "."
         return shown if shown.isprintable() else ascii(shown)
 
+    def folder(self, path: str) -> list[Listed]:
+        """List a folder below it; see `list_folder`."""
+        return list_folder(self, path)
+
 
 @contextmanager
 def open_source(path: str | os.PathLike[str]) -> Iterator[Source]:

@@ -20,12 +20,12 @@ Each of its folders is a model; kind plain takes the whole as bytes.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from vctl_plans.errors import ArtifactError, NotAllowed
 from vctl_plans.phase import Component
 
-from .files import Listed, Source, list_folder
+from .files import Listed
 from .safetensors import SUFFIX
 
 Kind = Literal["adapter", "model", "plain"]
@@ -100,7 +100,60 @@ class Selection:
     left_out: tuple[tuple[str, str], ...]
 
 
-def select(source: Source, kind: Kind | None) -> Selection:
+class Tree(Protocol):
+    """A directory, or one file, of which only the names are looked at."""
+
+    @property
+    def single(self) -> str:
+        """The one file that is meant; empty for the whole directory."""
+
+    def display(self, path: str) -> str:
+        """Write a path for errors."""
+
+    def folder(self, path: str) -> list[Listed]:
+        """List a folder, by name; empty for the directory itself."""
+
+
+class _Listing:
+    """A directory that is known by its files' paths alone."""
+
+    single = ""
+
+    def __init__(self, paths: Iterable[str], label: str) -> None:
+        self._label = label
+        self._folders: dict[str, dict[str, Listed]] = {"": {}}
+        for path in paths:
+            self._add(path, is_folder=False)
+
+    def display(self, path: str) -> str:
+        shown = f"{self._label}: {path}" if path else self._label
+        return shown if shown.isprintable() else ascii(shown)
+
+    def folder(self, path: str) -> list[Listed]:
+        return sorted(self._folders[path].values())
+
+    def _add(self, path: str, *, is_folder: bool) -> None:
+        above, _, name = path.rpartition("/")
+        if above not in self._folders:
+            self._folders[above] = {}
+            self._add(above, is_folder=True)
+        found = self._folders[above].setdefault(name, Listed(name, is_folder))
+        if found.is_folder != is_folder:
+            raise NotAllowed(f"{self.display(path)}: is a file and a folder")
+
+
+def select_paths(paths: Iterable[str], kind: Kind, *, label: str) -> Selection:
+    """Decide which files of a listing belong; see `select`.
+
+    Args:
+        paths: The files, with ``/``; each a plain path.
+        kind: What it must be.
+        label: How errors name it.
+    """
+    return select(_Listing(paths, label), kind)
+
+
+def select(source: Tree, kind: Kind | None) -> Selection:
     """Decide which files belong.
 
     Args:
@@ -113,7 +166,7 @@ def select(source: Source, kind: Kind | None) -> Selection:
     """
     if source.single:
         return _single(source, kind)
-    top = list_folder(source, "")
+    top = source.folder("")
     is_told = kind is None
     kind = kind or _told(source, {entry.name for entry in top if not entry.is_folder})
     files: list[str] = []
@@ -145,7 +198,7 @@ def unsafe_path(path: str) -> str:
     return ""
 
 
-def _single(source: Source, kind: Kind | None) -> Selection:
+def _single(source: Tree, kind: Kind | None) -> Selection:
     name = source.single
     _check_path(source, name)
     own: Kind = "model" if name.endswith(SUFFIX) else "plain"
@@ -156,7 +209,7 @@ def _single(source: Source, kind: Kind | None) -> Selection:
     return Selection(kind or own, (name,), ())
 
 
-def _told(source: Source, names: set[str]) -> Kind:
+def _told(source: Tree, names: set[str]) -> Kind:
     if names & {ADAPTER_CONFIG, ADAPTER_WEIGHTS}:
         return "adapter"
     if SHARD_INDEX in names or any(name.endswith(SUFFIX) for name in names):
@@ -167,7 +220,7 @@ def _told(source: Source, names: set[str]) -> Kind:
     return "plain"
 
 
-def _walk(source: Source, kind: Kind, top: list[Listed]) -> Iterable[tuple[str, bool, str]]:
+def _walk(source: Tree, kind: Kind, top: list[Listed]) -> Iterable[tuple[str, bool, str]]:
     """Yield (path, is a folder, why it is left out) for each file, and each folder not entered."""
     folders: list[tuple[str, list[Listed]]] = [("", top)]
     while folders:
@@ -180,7 +233,7 @@ def _walk(source: Source, kind: Kind, top: list[Listed]) -> Iterable[tuple[str, 
             if not reason:
                 _check_path(source, path)
             if entry.is_folder and not reason:
-                folders.append((path, list_folder(source, path)))
+                folders.append((path, source.folder(path)))
             else:
                 _refuse_stray_weights(source, kind, path, entry, reason)
                 yield path, entry.is_folder, reason
@@ -206,9 +259,7 @@ def _left_out(kind: Kind, path: str, entry: Listed) -> str:
     return next((why for why, names in reasons if _matches(name, names)), "not needed to serve")
 
 
-def _refuse_stray_weights(
-    source: Source, kind: Kind, path: str, entry: Listed, reason: str
-) -> None:
+def _refuse_stray_weights(source: Tree, kind: Kind, path: str, entry: Listed, reason: str) -> None:
     if kind != "plain" and entry.is_folder and path.endswith(SUFFIX):
         raise NotAllowed(f"{source.display(path)}: is a folder, named as weights")
     if reason and kind == "adapter" and "/" not in path and path.endswith(SUFFIX):
@@ -216,7 +267,7 @@ def _refuse_stray_weights(
         raise NotAllowed(f"{source.display(path)}: {rule}", hint="move the file elsewhere")
 
 
-def _refuse_pipeline(source: Source, files: list[str]) -> None:
+def _refuse_pipeline(source: Tree, files: list[str]) -> None:
     inner = [path for path in files if path.endswith(SUFFIX)]
     if inner:
         rule = "weights in a folder, none beside it: a pipeline of several models is no artifact"
@@ -224,7 +275,7 @@ def _refuse_pipeline(source: Source, files: list[str]) -> None:
         raise NotAllowed(f"{source.display(min(inner))}: {rule}", hint=hint)
 
 
-def _check_complete(source: Source, kind: Kind, files: list[str]) -> None:
+def _check_complete(source: Tree, kind: Kind, files: list[str]) -> None:
     needed: tuple[str, ...] = ()
     if kind == "adapter":
         needed = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
@@ -241,7 +292,7 @@ def _check_complete(source: Source, kind: Kind, files: list[str]) -> None:
         raise NotAllowed(f"{source.display('')}: holds no file to serve")
 
 
-def _check_path(source: Source, path: str) -> None:
+def _check_path(source: Tree, path: str) -> None:
     rule = unsafe_path(path)
     if rule:
         raise NotAllowed(f"{source.display(path)}: the path {rule}")
