@@ -83,4 +83,5 @@ def _verdict(view: Diagnosis) -> str:
     etcd = sorted({member.version for member in view.etcd if member.version})
     of_etcd = f", etcd {', '.join(etcd)}" if etcd else ""
     present = sum(1 for node in view.nodes if node.is_present)
-    return f"{', '.join(said) or 'nothing is wrong'}: fleet {view.fleet}, {present} nodes{of_etcd}"
+    nodes = "1 node" if present == 1 else f"{present} nodes"
+    return f"{', '.join(said) or 'nothing is wrong'}: fleet {view.fleet}, {nodes}{of_etcd}"
