@@ -13,6 +13,10 @@ ROOT = Verbs(
             "Start, follow and steer rollouts.",
             {
                 "start": Verb("rollout_start:start", "Start a rollout and follow it to its end."),
+                "validate": Verb(
+                    "rollout_validate:validate",
+                    "Check plan files, without etcd and without a fleet.",
+                ),
                 "status": Verb("rollout_status:status", "Show a service's rollout."),
                 "watch": Verb("rollout_watch:watch", "Follow a rollout to its end."),
                 "abort": Verb("rollout_abort:abort", "Give a rollout up; nothing is revoked."),
@@ -58,6 +62,23 @@ ROOT = Verbs(
                 "create": Verb("release_create:create", "Make a release that nothing serves yet."),
                 "list": Verb("release_list:list_releases", "List a service's releases."),
                 "show": Verb("release_show:show", "Show one release in full."),
+            },
+        ),
+        "config": Verbs(
+            "Say where commands act.",
+            {
+                "get-contexts": Verb(
+                    "config_get_contexts:get_contexts",
+                    "List the contexts; * marks the current one.",
+                ),
+                "use-context": Verb(
+                    "config_use_context:use_context",
+                    "Act on a context from now on.",
+                ),
+                "set": Verb(
+                    "config_set:set_context",
+                    "Make or change a context.",
+                ),
             },
         ),
         "route": Verbs(
