@@ -21,13 +21,16 @@ from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.hook import Hook
 from vctl_agent.probed import Probed
+from vctl_plans import weights
 from vctl_plans.errors import ArtifactError, NotAllowed, PlanError, TemporaryEngineError
 from vctl_plans.names import check_name
 from vctl_plans.phase import Component
+from vctl_plans.prompt import Template
 from vctl_plans.release import Release
 
 _READ_ONLY = 0o444
 _SUFFIX = ".json"
+_MOST_KEPT = 64
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,7 @@ class Application:
         self._crashpoints = crashpoints
         self._hook = hook
         self._hooked = Probed(state / "hooked.json")
+        self._templates: dict[str, Template | None] = {}  # by the prompt's root
         self._turns: dict[str, asyncio.Lock] = {}  # by service: its hook is called once at a time
 
     def open(self) -> None:
@@ -104,17 +108,20 @@ class Application:
         """Whether the application has all of *release*; looked at anew, not remembered."""
         if not release.for_application:
             return True
-        return self._is_written(release) and self._is_told(release)
+        is_handed = self._is_written(release) and self._is_told(release)
+        return is_handed and self._can_be_applied(release)
 
     async def give(self, release: Release) -> None:
         """Hand over *release*, whose components are all staged; what is done already stays so.
 
         Raises:
+            MalformedPrompt: Its prompt is to be applied to chats, and cannot be.
             ArtifactError: The file cannot be written now.
             EngineError: The hook did not do what was asked.
         """
         if not release.for_application:
             return
+        self.template(release)
         if not self._is_written(release):
             self._write(release)
             self._crashpoints.passed("release file")
@@ -125,6 +132,36 @@ class Application:
                 raise TemporaryEngineError("the engine was restarted while the hook ran")
             self._hooked.add(before, release.digest)
             self._crashpoints.passed("hook load")
+
+    def template(self, release: Release) -> Template | None:
+        """Return what is applied to the chats of *release*, which is staged; None: nothing.
+
+        Raises:
+            ArtifactError: It cannot be read.
+        """
+        prompt = release.components.get(Component.PROMPT)
+        if prompt is None:
+            return None
+        if prompt.root not in self._templates:
+            template = weights.read_template(self._artifacts.path(prompt.root))
+            while len(self._templates) >= _MOST_KEPT:
+                del self._templates[next(iter(self._templates))]
+            self._templates[prompt.root] = template
+        return self._templates[prompt.root]
+
+    def applied_prompt(self, release: Release) -> str:
+        """Return the directory of the prompt that is applied to chats; empty: none is."""
+        prompt = release.components.get(Component.PROMPT)
+        if prompt is None or not self._templates.get(prompt.root):
+            return ""
+        return str(self._artifacts.path(prompt.root).absolute())
+
+    def _can_be_applied(self, release: Release) -> bool:
+        try:
+            self.template(release)
+        except ArtifactError:
+            return False  # `give` says why
+        return True
 
     async def take(self, release: Release) -> None:
         """Take back *release*; one that was not handed over is no error.

@@ -19,6 +19,7 @@ import structlog
 from vctl_agent.absences import Absences
 from vctl_agent.alerting.telling import tell
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.fusing import Fusing
 from vctl_agent.peering import Peering
 from vctl_agent.queries import Source
 from vctl_agent.watchman import Watchman
@@ -92,6 +93,7 @@ class Conductor:
         self._absences = Absences(clock)
         self._watchman = Watchman(store, keys, source=source, clock=clock)
         self._peering = Peering(store, keys, fence=fence, crashpoints=crashpoints, clock=clock)
+        self._fusing = Fusing(store, keys, fence=fence, crashpoints=crashpoints, clock=clock)
         self._entries: dict[str, Mapping[str, KeyValue]] = {}
         self._wakened = asyncio.Event()
         self._clocks: dict[str, _Clock] = {}
@@ -153,6 +155,7 @@ class Conductor:
                 _log.warning("not advanced", service=service.name, cause=cause.message)
                 sleep_s = min(sleep_s, _RETRY_S)
         self._forget_documents(fleet)
+        sleep_s = min(sleep_s, await self._fusing.turn(nodes, entries))
         return min(sleep_s, await self._peering.turn(fleet.services, nodes, entries))
 
     def _forget_documents(self, fleet: Fleet) -> None:

@@ -28,6 +28,7 @@ from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.exposure import Exposure
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.golden import GoldenReader
 from vctl_agent.hasher import Hasher
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
@@ -92,6 +93,7 @@ class Agent:
         application.open()
         executor = Executor(
             engine=engine,
+            golden=GoldenReader(store, self._keys),
             watch=watch,
             artifacts=kept.artifacts,
             probed=kept.probed,

@@ -16,13 +16,16 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.port import Description, Engine
+from vctl_agent.engines.proving import Prover
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.fetched import Fetched
-from vctl_agent.probed import Probed
+from vctl_agent.golden import GoldenReader, ask_golden
+from vctl_agent.probed import BASE, Probed, golden_name
 from vctl_agent.registered import Registered
 from vctl_plans.errors import (
     ArtifactError,
     EngineError,
+    MalformedPrompt,
     MalformedWeights,
     NoRoom,
     NotAllowed,
@@ -42,6 +45,7 @@ from vctl_plans.weights import KIND_OF
 _PERMANENT = (
     RootMismatch,
     MalformedWeights,
+    MalformedPrompt,
     NotAllowed,
     SourceMissing,
     SourceRefused,
@@ -95,6 +99,7 @@ class Executor:
         self,
         *,
         engine: Engine,
+        golden: GoldenReader,
         watch: EngineWatch,
         artifacts: ArtifactStore,
         probed: Probed,
@@ -106,6 +111,8 @@ class Executor:
     ) -> None:
         self._engine = engine
         self._clock = clock
+        self._golden = golden
+        self._prover = Prover(engine, probed)
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
@@ -121,7 +128,13 @@ class Executor:
         self._stopping.set()
 
     async def perform(
-        self, action: Action, release: Release, on_phase: OnPhase, *, keeps_adapter: bool = False
+        self,
+        action: Action,
+        release: Release,
+        on_phase: OnPhase,
+        *,
+        keeps_adapter: bool = False,
+        golden: str = "",
     ) -> None:
         """Do *action* for *release*.
 
@@ -130,6 +143,7 @@ class Executor:
             release: For which release.
             on_phase: Told when the release enters a phase within the action.
             keeps_adapter: Another release needs the same adapter: it is not unloaded.
+            golden: Digest of the golden prompts that it must pass; empty: none.
 
         Raises:
             VctlError: It did not work; `is_permanent` tells whether trying again is vain.
@@ -141,7 +155,7 @@ class Executor:
             elif action is Action.LOAD:
                 await self._load(release)
             elif action is Action.PROBE:
-                await self._probe(name)
+                await self._probe(release, golden)
             elif action is Action.UNLOAD:
                 if name and not keeps_adapter:
                     await self._unload(name)
@@ -238,15 +252,27 @@ class Executor:
         self._registered.see(seen)
         return seen
 
-    async def _probe(self, name: str) -> None:
-        before = self._watch.latest
+    async def _probe(self, release: Release, golden: str) -> None:
+        """Prove the model, and then the release: each is noted by itself, and not asked again."""
+        name, before = release.engine_name, self._watch.latest
+        is_proven = before is not None and self._probed.has(before.incarnation, name or BASE)
+        noted = golden_name(name, release.digest, golden) if is_proven and golden else name or BASE
         try:
-            await self._engine.probe(name)
+            if noted == (name or BASE):
+                note = await self._prover.prove(name)
+            else:
+                note = await self._asked(before, release, golden)
         except PermanentEngineError as refusal:
             await self._same_engine(before, name, refusal)
             raise
         after = await self._same_engine(before, name)
-        self._probed.add(after.incarnation, name)
+        self._probed.add(after.incarnation, noted, note)
+
+    async def _asked(self, engine: Description | None, release: Release, golden: str) -> str:
+        """Ask what the plan says, as a client would be answered: with the release's prompt."""
+        model = release.engine_name or (engine.facts.base if engine else "")
+        prompts, template = await self._golden.read(golden), self._application.template(release)
+        return await ask_golden(self._engine, model, prompts, template=template)
 
     async def swap_base(self, root: str) -> None:
         """Have the engine hold the base of *root*, and nothing of the one before.
@@ -281,7 +307,7 @@ class Executor:
         after = await self._watch.refresh()
         if not before or not after or before.incarnation != after.incarnation:
             raise TemporaryEngineError("the engine was restarted while it was probed") from cause
-        if all(resident.name != name for resident in after.adapters):
+        if name and all(resident.name != name for resident in after.adapters):
             raise TemporaryEngineError(f"{name} was unloaded while it was probed") from cause
         return after
 

@@ -13,7 +13,8 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.engines.port import Description
 from vctl_agent.local import GatewayState
-from vctl_agent.probed import Probed
+from vctl_agent.probed import BASE, Probed, golden_name
+from vctl_plans.golden import golden_of
 from vctl_plans.node_machine import Action
 from vctl_plans.release import Release
 from vctl_plans.rollout import wanted
@@ -26,7 +27,7 @@ class Held(msgspec.Struct, frozen=True):
     is_shared: bool  # a release that is wanted has the same adapter: it stays
     has_adapter: bool  # the engine lists it, or there is none to list
     is_whole: bool  # that, and the application has its part
-    is_probed: bool  # whole, and the adapter is probed in this run of the engine
+    is_probed: bool  # whole, and probed in this run of the engine, by its golden prompts too
     is_handed_over: bool  # the application has something of it
     is_loaded: bool  # the engine lists an adapter of it
 
@@ -65,11 +66,14 @@ class Holdings:
         is_of_base = engine is not None and self._has_base(release)
         has_adapter = is_of_base and engine is not None and self._has_adapter(release, engine)
         is_whole = has_adapter and self._application.has(release)
+        proofs = _probes(service, release)
         return Held(
             is_shared=is_shared(service, release),
             has_adapter=has_adapter,
             is_whole=is_whole,
-            is_probed=is_whole and engine is not None and self._is_probed(release, engine),
+            is_probed=is_whole
+            and engine is not None
+            and all(self._probed.has(engine.incarnation, name) for name in proofs),
             is_handed_over=release.number in self._application.held(service.name),
             is_loaded=has_adapter and release.adapter is not None,
         )
@@ -77,6 +81,10 @@ class Holdings:
     def is_staged(self, release: Release) -> bool:
         """Whether every component of *release* lies here, verified by this process."""
         return all(self._artifacts.is_staged(made.root) for made in release.staged.values())
+
+    def applied_prompt(self, release: Release) -> str:
+        """Return the directory of the prompt that the gateway applies; empty: none."""
+        return self._application.applied_prompt(release)
 
     def of_interest(self, service: Service, engine: Description | None) -> list[Release]:
         """Return the releases that are wanted, may be unloaded, or are here in whole or part."""
@@ -92,8 +100,20 @@ class Holdings:
             return True
         return engine.has(release.engine_name, str(self._artifacts.path(release.adapter.root)))
 
-    def _is_probed(self, release: Release, engine: Description) -> bool:
-        return not release.adapter or self._probed.has(engine.incarnation, release.engine_name)
+    def measured(self, service: Service, release: Release, engine: Description | None) -> str:
+        """Return what was measured when *release* was probed in this run of the engine."""
+        notes = (
+            self._probed.note(engine.incarnation, name) if engine else ""
+            for name in _probes(service, release)
+        )
+        return "; ".join(filter(None, notes))
+
+
+def _probes(service: Service, release: Release) -> list[str]:
+    """Return the names under which what makes *release* ready is noted, once it was probed."""
+    golden = golden_of(release, service.rollout)
+    names = [release.engine_name or BASE]
+    return [*names, golden_name(release.engine_name, release.digest, golden)] if golden else names
 
 
 def is_shared(service: Service, release: Release) -> bool:

@@ -22,6 +22,7 @@ class ReadyRelease(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     digest: str
     model: str  # the name to ask the engine for
+    prompt: str = ""  # the prompt that is applied to its chats, a directory; empty: none is
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="agent"):

@@ -1,8 +1,9 @@
 """What was done for good, by engine incarnation: kept on disk for the next agent process.
 
-Which adapters were probed, by their names; for which releases the hook was done, by their digests.
-Each is a fact about one run of the engine's process: a name is its content, and neither changes
-under it. Another incarnation makes the file void.
+Which adapters were probed, by their names, and what was measured; how noisy the engine's own
+answers are; for which releases the hook was done, by their digests. Each is a fact about one run of
+the engine's process: a name is its content, and neither changes under it. Another incarnation makes
+the file void.
 """
 
 import contextlib
@@ -15,9 +16,26 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 
+BASE = "base model"
+"""The name under which the base was probed; no adapter's holds a space."""
+
+
+def golden_name(model: str, release: str, golden: str) -> str:
+    """Return the name under which golden prompts were passed.
+
+    Args:
+        model: The adapter's name; empty: the base model.
+        release: The release's digest.
+        golden: The golden prompts'.
+    """
+    return f"{model or BASE} {release} {golden}"
+
+
 class _Record(msgspec.Struct):
     incarnation: str = ""
     names: list[str] = []
+    notes: dict[str, str] = {}  # by name: what was measured
+    noise: float | None = None  # None: not measured yet
 
 
 class Probed:
@@ -38,18 +56,42 @@ class Probed:
         """Whether it was done for *name* in this run of the engine."""
         return self._record.incarnation == incarnation and name in self._record.names
 
-    def add(self, incarnation: str, name: str) -> None:
+    def note(self, incarnation: str, name: str) -> str:
+        """Return what was measured for *name* in this run of the engine; empty: nothing."""
+        return self._record.notes.get(name, "") if self._record.incarnation == incarnation else ""
+
+    def noise(self, incarnation: str) -> float | None:
+        """Return how far this run's own answers lie apart; None: it was not measured."""
+        return self._record.noise if self._record.incarnation == incarnation else None
+
+    def add(self, incarnation: str, name: str, note: str = "") -> None:
         """Note that it was done for *name*; on disk when this returns, if the disk takes it."""
-        if self._record.incarnation != incarnation:
-            self._record = _Record(incarnation)
-        self._record.names = sorted({*self._record.names, name})
+        record = self._of(incarnation)
+        record.names = sorted({*record.names, name})
+        if note:
+            record.notes[name] = note
+        self._save()
+
+    def measure(self, incarnation: str, noise: float) -> None:
+        """Note how far this run's own answers lie apart."""
+        self._of(incarnation).noise = noise
         self._save()
 
     def discard(self, name: str) -> None:
-        """Forget *name*, which is loaded anew, or goes."""
-        if name in self._record.names:
-            self._record.names.remove(name)
+        """Forget *name*, which is loaded anew, or goes, and what was found of it for releases."""
+        gone = {each for each in self._record.names if each == name or each.startswith(f"{name} ")}
+        if gone:
+            self._record.names = [each for each in self._record.names if each not in gone]
+            self._record.notes = {
+                n: note for n, note in self._record.notes.items() if n not in gone
+            }
             self._save()
+
+    def _of(self, incarnation: str) -> _Record:
+        """Return the record of this run; what is noted of another is void."""
+        if self._record.incarnation != incarnation:
+            self._record = _Record(incarnation)
+        return self._record
 
     def _save(self) -> None:
         """Write the record; where that fails, the next agent's process does it once more."""

@@ -28,6 +28,8 @@ from vctl_agent.tries import Key, Occasion, Tries
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.base import is_of_base
 from vctl_plans.errors import VctlError
+from vctl_plans.fuse import spared_in_s
+from vctl_plans.golden import golden_of
 from vctl_plans.inspection import Checks, Hashed
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.node_machine import Action, Facts, Verdict, assess
@@ -190,6 +192,9 @@ class Reconciler:
         is_listed = rollout is not None and release.number in rollout.unload
         may_unload = is_listed and not is_wanted and held.may_be_here
         key = (service.name, release.number)
+        failure = self._base.failure(release) or self._tries.failure(
+            key, _occasion(service, engine, release), is_wanted=is_wanted, is_resident=is_resident
+        )
         return Facts(
             is_wanted=is_wanted,
             may_unload=may_unload,
@@ -202,9 +207,13 @@ class Reconciler:
             draining_s=self._draining_s(key, may_unload=may_unload),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
             suspect=engine.problem if engine else "",
-            failure=self._base.failure(release)
-            or self._tries.failure(
-                key, _occasion(service, engine), is_wanted=is_wanted, is_resident=is_resident
+            failure=failure,
+            spared_in_s=spared_in_s(
+                service.fuse,
+                release,
+                failure,
+                stable=service.current_route.stable,
+                node=self._node,
             ),
         )
 
@@ -230,7 +239,7 @@ class Reconciler:
             return verdict
         if verdict.action is not Action.STAGE and not engine:
             return Verdict(NodePhase.FAILED, reason=self._engine.problem)
-        self._start(verdict, release, held, _occasion(service, engine))
+        self._start(verdict, release, held, _occasion(service, engine, release))
         return verdict
 
     def _start(self, verdict: Verdict, release: Release, held: Held, on: Occasion) -> None:
@@ -258,7 +267,9 @@ class Reconciler:
             self.wake()
 
         try:
-            await self._executor.perform(action, release, on_phase, keeps_adapter=held.is_shared)
+            await self._executor.perform(
+                action, release, on_phase, keeps_adapter=held.is_shared, golden=on.golden
+            )
             self._tries.forget(key)
         except VctlError as error:
             self._tries.note(key, action, error, on=on)
@@ -279,6 +290,7 @@ class Reconciler:
                 number=release.number,
                 digest=release.digest,
                 model=release.engine_name or (engine.facts.base if engine else ""),
+                prompt=self._holdings.applied_prompt(release),
             )
             for service, release, verdict in verdicts
             if verdict.phase is NodePhase.READY
@@ -312,6 +324,8 @@ class Reconciler:
                     reason=verdict.reason,
                     is_permanent=verdict.is_permanent,
                     fetched_percent=self._percent(release, verdict.phase),
+                    fails_probe=verdict.fails_probe,
+                    probe=self._holdings.measured(service, release, engine),
                 )
                 for service, release, verdict in verdicts
                 if verdict.phase is not NodePhase.UNLOADED
@@ -345,8 +359,13 @@ def _attempt(service: Service) -> str:
     return service.rollout.attempt if service.rollout else ""
 
 
-def _occasion(service: Service, engine: Description | None) -> Occasion:
-    return Occasion(_attempt(service), engine.incarnation if engine else "")
+def _occasion(service: Service, engine: Description | None, release: Release) -> Occasion:
+    return Occasion(
+        attempt=_attempt(service),
+        incarnation=engine.incarnation if engine else "",
+        is_serving=service.current_route.stable == release.number,
+        golden=golden_of(release, service.rollout),
+    )
 
 
 def _has_ended(service: Service) -> bool:

@@ -25,10 +25,12 @@ Key = tuple[str, int]
 
 
 class Occasion(msgspec.Struct, frozen=True):
-    """When something is tried: at whose request, and on which run of the engine."""
+    """When something is tried: at whose request, on which run of the engine, and for what."""
 
     attempt: str
     incarnation: str  # empty while the engine does not answer
+    is_serving: bool = False  # the release is the stable one
+    golden: str = ""  # digest of the golden prompts that it must pass
 
 
 class _Tried(msgspec.Struct, frozen=True):
@@ -38,7 +40,8 @@ class _Tried(msgspec.Struct, frozen=True):
     occasion: Occasion
     reason: str
     is_permanent: bool
-    retry_at: float  # monotonic
+    at: float  # monotonic
+    retry_at: float  # likewise
     count: int  # tries in a row within one attempt
 
 
@@ -72,6 +75,9 @@ class Tries:
             reason=tried.reason,
             is_permanent=tried.is_permanent,
             retry_in_s=max(0.0, tried.retry_at - self._clock()),
+            is_of_probe=tried.action is Action.PROBE and tried.is_permanent,
+            was_serving=tried.occasion.is_serving,
+            since_s=self._clock() - tried.at,
         )
 
     def note(self, key: Key, action: Action, error: VctlError, *, on: Occasion) -> None:
@@ -84,6 +90,7 @@ class Tries:
             occasion=on,
             reason=error.message,
             is_permanent=is_permanent(error),
+            at=self._clock(),
             retry_at=self._clock() + wait_s,
             count=count,
         )

@@ -122,6 +122,7 @@ def hashed_here(source: Source, *, component: Component, screen: Screen) -> Loca
 
     Raises:
         PlanError: There is nothing there.
+        MalformedPrompt: It is to be applied to chats, and cannot be.
         RootMismatch: The bytes are not those of the root that was given.
         ArtifactError: The bytes may not be served.
     """
@@ -138,6 +139,8 @@ def hashed_here(source: Source, *, component: Component, screen: Screen) -> Loca
     manifest = Scanning(screen, kind=weights.KIND_OF[component]).scan(path)
     if source.root and source.root != manifest.root:
         raise RootMismatch(f"{path}: its root is {manifest.root}, not {source.root}")
+    if component is Component.PROMPT:
+        weights.read_template(path)  # every node would refuse what cannot be applied
     _keep(manifest, path, screen)
     facts = weights.adapter_facts(path) if component is Component.ADAPTER else None
     found = Artifact(

@@ -33,6 +33,7 @@ ROOT = Verbs(
         ),
         "rollback": Verb("rollback:rollback", "Return a service to an earlier release."),
         "status": Verb("status:status", "Show the fleet's services and nodes."),
+        "events": Verb("events:events", "Show what was decided on the fleet, by whom and why."),
         "doctor": Verb("doctor:doctor", "Look for what is wrong, and say what mends it."),
         "node": Verbs(
             "Look after the nodes.",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from vctl_plans import golden
 from vctl_plans import groups as of_groups
 from vctl_plans.errors import PlanError
 from vctl_plans.groups import Groups
@@ -125,10 +126,23 @@ class Document(_Document, frozen=True, kw_only=True, tag_field="strategy"):
     reason: str = ""
 
 
+class Probe(_Document, frozen=True, kw_only=True):
+    """A golden prompt: what each node asks of the release first, and what it must answer."""
+
+    prompt: str = ""  # a text to go on from, or
+    messages: tuple[golden.Message, ...] = ()  # a chat
+    expect: str | None = None  # the whole answer, but for white space around it; or
+    contains: str | None = None  # a part of it; or
+    similar_to: str | None = None  # a text that it resembles by `similarity`
+    similarity: Annotated[float, Meta(gt=0, le=1)] | None = None  # of `similar_to`; 0.8
+    max_tokens: Annotated[int, Meta(ge=1, le=1024)] = 64
+
+
 class ForwardDocument(Document, frozen=True, kw_only=True):
     """What every plan that brings a release may say."""
 
     release: Annotated[int, Meta(ge=1)] | ReleaseSpec
+    probes: Annotated[tuple[Probe, ...], Meta(max_length=20)] = ()
     guardrails: Guardrails | None = None
 
 
@@ -192,6 +206,36 @@ def groups_of(document: AnyDocument) -> Groups | None:
     return groups_value(document.groups) if isinstance(document, UserGroupDocument) else None
 
 
+def golden_value(probes: tuple[Probe, ...]) -> golden.Golden:
+    """Return the golden prompts as they are stored.
+
+    Raises:
+        PlanError: They are too large; the limit is named.
+    """
+    made = golden.Golden(
+        prompts=tuple(
+            golden.GoldenPrompt(
+                prompt=probe.prompt,
+                messages=probe.messages,
+                expect=probe.expect,
+                contains=probe.contains,
+                similar_to=probe.similar_to,
+                similarity=probe.similarity or golden.SIMILARITY,
+                max_tokens=probe.max_tokens,
+            )
+            for probe in probes
+        )
+    )
+    golden.check_size(made)
+    return made
+
+
+def golden_of(document: AnyDocument) -> golden.Golden | None:
+    """Return the golden prompts that the plan names, as they are stored."""
+    probes: tuple[Probe, ...] = getattr(document, "probes", ())
+    return golden_value(probes) if probes else None
+
+
 def sources(document: AnyDocument) -> dict[Component, Source]:
     """Return the components that the document brings, by name; none when it names a release."""
     if isinstance(document, RollbackDocument) or not isinstance(document.release, ReleaseSpec):
@@ -209,6 +253,7 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
         target: The root of each component that the plan changes; empty for a rollback.
     """
     deadlines, gate, groups = document.deadlines, document.gate, groups_of(document)
+    probes = golden_of(document)
     to = document.to if isinstance(document, RollbackDocument) else 0
     return Plan(
         service=document.service,
@@ -220,6 +265,7 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
         max_failed=gate.max_failed,
         max_absent=quota(gate.max_absent, path="gate.max_absent"),
         max_unavailable=quota(gate.max_unavailable, path="gate.max_unavailable"),
+        probes=probes.digest if probes else "",
         groups=groups.digest if groups else "",
         consistency=Consistency(document.consistency),
         watch=_watch(document),

@@ -149,6 +149,10 @@ class MalformedWeights(ArtifactError):  # noqa: N818
         self.offset = offset
 
 
+class MalformedPrompt(ArtifactError):  # noqa: N818
+    """A prompt whose `prompt.yaml` cannot be applied."""
+
+
 class FileChanged(ArtifactError):  # noqa: N818
     """A file or folder that was written, replaced or removed while it was read.
 

@@ -66,6 +66,10 @@ class Keys(msgspec.Struct, frozen=True):
         """The gateways that take requests of nodes which are not ready."""
         return f"{self.service(service)}peers"
 
+    def fuse(self, service: str) -> str:
+        """The nodes that may be quarantined for what serves; by the conductor, seldom."""
+        return f"{self.service(service)}fuse"
+
     @property
     def requests(self) -> str:
         """Prefix of what operators ask of all nodes."""
@@ -114,9 +118,14 @@ class Keys(msgspec.Struct, frozen=True):
         """An immutable list of the nodes that a rollout counts."""
         return f"{self.root}rosters/{digest}"
 
+    @property
+    def histories(self) -> str:
+        """The decisions of all services."""
+        return f"{self.root}history/"
+
     def history(self, service: str) -> str:
         """Prefix of the decisions of all of a service's rollouts."""
-        return f"{self.root}history/{service}/"
+        return f"{self.histories}{service}/"
 
     def rollout_history(self, service: str, rollout: str) -> str:
         """Prefix of the decisions of one rollout."""
@@ -142,6 +151,10 @@ class Keys(msgspec.Struct, frozen=True):
     def groups(self, digest: str) -> str:
         """Immutable groups of requests."""
         return f"{self.root}groups/{digest}"
+
+    def golden(self, digest: str) -> str:
+        """Immutable golden prompts, read once by each agent that asks them."""
+        return f"{self.root}golden/{digest}"
 
     @property
     def summary(self) -> str:

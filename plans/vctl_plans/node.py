@@ -39,6 +39,8 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     reason: str = ""
     is_permanent: bool = False  # trying again cannot help
     fetched_percent: int = 0  # of a long fetch, in steps of 25; 0: not worth a word yet
+    fails_probe: bool = False  # whatever the phase: a node may have to serve on, see `fuse`
+    probe: str = ""  # what was measured when it was probed, in a few words
 
 
 class NodeReport(Value, frozen=True, kw_only=True):

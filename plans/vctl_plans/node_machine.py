@@ -34,6 +34,9 @@ class Failure(msgspec.Struct, frozen=True):
     reason: str
     is_permanent: bool
     retry_in_s: float = 0.0  # of a temporary one: how long to wait still
+    is_of_probe: bool = False  # what it answered was judged, and was not right
+    was_serving: bool = False  # the release was the stable one when it was tried
+    since_s: float = 0.0  # how long ago that was
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     draining_s: float = 0.0  # how long ago the drain began
     drain_limit_s: float = 30.0
     failure: Failure | None = None
+    spared_in_s: float | None = None  # it may not be quarantined, and serves then: see `fuse`
     suspect: str = ""  # why the engine must serve nothing, and be asked nothing, until its restart
 
 
@@ -61,6 +65,10 @@ class Verdict(msgspec.Struct, frozen=True):
     reason: str = ""
     is_permanent: bool = False
     wake_s: float | None = None  # look again after this time though nothing happens
+    fails_probe: bool = False  # what it answers was judged, and was not right
+
+
+SPARED = "serves though it fails its probe, for too many nodes would not"
 
 
 def assess(facts: Facts) -> Verdict:
@@ -71,10 +79,11 @@ def assess(facts: Facts) -> Verdict:
 
 
 def _towards_ready(facts: Facts) -> Verdict:
-    failure = facts.failure
-    if failure and (failure.is_permanent or failure.retry_in_s > 0):
-        wake = None if failure.is_permanent else failure.retry_in_s
-        return Verdict(failure.phase, Action.NONE, failure.reason, failure.is_permanent, wake)
+    is_loaded = facts.is_resident and facts.is_on_base
+    if facts.failure and is_loaded and facts.spared_in_s is not None:
+        return _spared(facts.failure.reason, facts.spared_in_s)
+    if facts.failure and (facts.failure.is_permanent or facts.failure.retry_in_s > 0):
+        return _failed(facts.failure)
     if not facts.is_on_base:
         return _apart(facts)
     if facts.is_resident:
@@ -82,6 +91,23 @@ def _towards_ready(facts: Facts) -> Verdict:
     if facts.is_staged:
         return Verdict(N.LOADING, Action.LOAD)
     return Verdict(N.FETCHING, Action.STAGE)
+
+
+def _failed(failure: Failure) -> Verdict:
+    return Verdict(
+        failure.phase,
+        reason=failure.reason,
+        is_permanent=failure.is_permanent,
+        wake_s=None if failure.is_permanent else failure.retry_in_s,
+        fails_probe=failure.is_of_probe,
+    )
+
+
+def _spared(reason: str, in_s: float) -> Verdict:
+    """Judge what fails its probe, and serves unless the conductor has it quarantined before."""
+    if in_s > 0:
+        return Verdict(N.PROBING, reason=reason, wake_s=in_s, fails_probe=True)
+    return Verdict(N.READY, reason=f"{SPARED}: {reason}", fails_probe=True)
 
 
 def _apart(facts: Facts) -> Verdict:

@@ -14,6 +14,7 @@ from vctl_plans.base import Base
 from vctl_plans.decision import State
 from vctl_plans.errors import PlanError, TransitionError, VctlError
 from vctl_plans.events import SupersedeAsked
+from vctl_plans.golden import Golden, refuse_serving
 from vctl_plans.groups import Groups
 from vctl_plans.machine import step
 from vctl_plans.phase import Component, RolloutPhase
@@ -43,6 +44,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     replaced: Rollout | None = None  # archived, as it is to stand in the archive
     release: Release | None = None  # a new one
     groups: Groups | None = None  # those that the plan names by digest
+    golden: Golden | None = None  # likewise
     route: Route | None = None  # where the route changes at once
     base: Base | None = None  # where the fleet's base is locked, or no longer is
 
@@ -77,6 +79,7 @@ def start(
     request: Request,
     supersede: bool = False,
     groups: Groups | None = None,
+    golden: Golden | None = None,
 ) -> Begin | Attach | AlreadyDone:
     """Decide what `rollout start` writes.
 
@@ -89,6 +92,7 @@ def start(
         request: Who asks.
         supersede: Put this plan in the place of one that still prepares.
         groups: Those that the plan names by their digest.
+        golden: The golden prompts that it names likewise.
 
     Raises:
         PlanError: The release does not exist, or nothing would be served by anyone.
@@ -115,8 +119,9 @@ def start(
     replaced = _superseded(service, running, request) if running else service.rollout
     refuse_nobody(roster)
     _refuse_unmeetable(service, plan, roster)
+    refuse_serving(target, service.current_route, service.rollout, plan.probes)
     begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
-    return msgspec.structs.replace(begun, groups=groups)
+    return msgspec.structs.replace(begun, groups=groups, golden=golden)
 
 
 def _wished(
@@ -185,6 +190,7 @@ def beginning(
         roster=roster.digest,
         roster_size=len(roster.nodes),
         steps=len(plan.steps),
+        probes=plan.probes,
         groups=plan.groups,
         from_override=override_of(route, plan.groups),
         from_place=place_of(route, plan.groups),
@@ -277,6 +283,7 @@ def _composed(
         stable=service.stable,
         by=request.by,
         reason=request.reason,
+        probes=plan.probes,
     )
     theirs = service.releases.get(override_of(service.current_route, plan.groups))
     if theirs and roots(theirs, theirs.number) == roots(new, new.number):

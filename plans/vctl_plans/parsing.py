@@ -16,17 +16,20 @@ from vctl_plans.document import (
     GateSpec,
     Group,
     Guardrails,
+    Probe,
     ReleaseSpec,
     RollbackDocument,
     Source,
     Step,
     UserGroupDocument,
     WeightedDocument,
+    golden_value,
     groups_value,
     plan_steps,
     sources,
 )
 from vctl_plans.errors import PlanError
+from vctl_plans.golden import Message
 from vctl_plans.guardrail import condition
 from vctl_plans.names import check_name, check_root, suggestion
 from vctl_plans.share import FULL_WEIGHT
@@ -56,6 +59,7 @@ def parse(content: object) -> AnyDocument:
     if isinstance(document, UserGroupDocument):
         _check_groups(document.groups)
     _check_guardrails(document)
+    _check_probes(getattr(document, "probes", ()))
     return document
 
 
@@ -140,6 +144,8 @@ def _fields(content: Mapping[str, Any], path: str) -> list[str]:
         "deadlines": Deadlines,
         "drift": Drift,
         "guardrails": Guardrails,
+        "probes": Probe,
+        "messages": Message,
     }
     if parent in by_parent:
         return list(by_parent[parent].__struct_fields__)
@@ -197,6 +203,25 @@ def _check_groups(groups: tuple[Group, ...]) -> None:
                 hint="to move all traffic, use full-switch or weighted",
             )
     groups_value(groups)
+
+
+_EXPECTATIONS = ("expect", "contains", "similar_to")
+
+
+def _check_probes(probes: tuple[Probe, ...]) -> None:
+    """Refuse golden prompts that ask nothing, or of which any answer would do."""
+    for n, probe in enumerate(probes):
+        path = f"probes[{n}]"
+        if bool(probe.prompt) == bool(probe.messages):
+            raise PlanError("give a prompt or messages, and not both", path=path)
+        given = [name for name in _EXPECTATIONS if getattr(probe, name) is not None]
+        if len(given) != 1:
+            raise PlanError(f"give exactly one of {', '.join(_EXPECTATIONS)}", path=path)
+        if not getattr(probe, given[0]).strip():
+            raise PlanError("is empty", path=f"{path}.{given[0]}")
+        if given[0] != "similar_to" and probe.similarity is not None:
+            raise PlanError(f"belongs to similar_to, not to {given[0]}", path=f"{path}.similarity")
+    golden_value(probes)
 
 
 def _check_guardrails(document: AnyDocument) -> None:

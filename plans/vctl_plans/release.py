@@ -47,6 +47,7 @@ class Release(Value, frozen=True, kw_only=True):
     digest: str = ""
     by: Actor = Actor()
     reason: str = ""
+    probes: str = ""  # digest of the golden prompts that it was made with; no part of its identity
 
     @property
     def adapter(self) -> Artifact | None:
@@ -102,6 +103,7 @@ def compose(
     stable: Release | None,
     by: Actor,
     reason: str = "",
+    probes: str = "",
 ) -> Release:
     """Return the next release: the stable one with *components* put in their place.
 
@@ -115,6 +117,7 @@ def compose(
         stable: The release to start from; None for the first.
         by: Who makes it.
         reason: Why.
+        probes: Digest of the golden prompts that it must pass.
     """
     releases = tuple(known)
     before = dict(stable.components) if stable else {}
@@ -134,6 +137,7 @@ def compose(
         vector=vector,
         by=by,
         reason=reason,
+        probes=probes,
     )
     return msgspec.structs.replace(draft, digest=release_digest(draft))
 

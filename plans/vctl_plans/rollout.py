@@ -54,6 +54,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     promoted: Promotion = Promotion.NONE
     awaits_promote: bool = False  # paused for no other reason than that its step is manual
     back_to: int = 0  # the release that a rollback returns to; 0 until it goes back
+    probes: str = ""  # digest of the golden prompts that `to_release` must pass on each node
     groups: str = ""  # digest of the groups whose override it sets, or ends
     from_override: int = 0  # the release that these groups had of their own before; 0: none
     from_place: int = 0  # where that override stood among the others

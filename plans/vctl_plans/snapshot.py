@@ -12,6 +12,7 @@ from vctl_plans.base import Base, Surroundings
 from vctl_plans.capability import Capability, lacking
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
+from vctl_plans.fuse import Fuse
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
@@ -53,6 +54,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     route: Route | None = None
     route_revision: int = 0  # mod_revision: the route revision
     route_bytes: bytes = b""
+    fuse: Fuse | None = None  # who may be quarantined for what serves
     around: Surroundings = Surroundings()
 
     @property
@@ -109,6 +111,7 @@ def _service(name: str, parts: Mapping[str, Entry], reader: "_Reader") -> Servic
         reader.read(entry, Release) for part, entry in parts.items() if part.startswith("releases/")
     ]
     rollout, route, spec = (parts.get(part) for part in ("rollout", "route", "spec"))
+    fuse = reader.read(parts.get("fuse"), Fuse)
     return Service(
         name=name,
         spec=reader.read(spec, ServiceSpec),
@@ -120,6 +123,7 @@ def _service(name: str, parts: Mapping[str, Entry], reader: "_Reader") -> Servic
         route=reader.read(route, Route),
         route_revision=route.mod_revision if route else 0,
         route_bytes=route.value if route else b"",
+        fuse=fuse,
     )
 
 

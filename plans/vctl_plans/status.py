@@ -47,6 +47,8 @@ class ReleaseStatus(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     reason: str = ""
     is_wanted: bool = False
+    probe: str = ""  # what was measured when the node probed it
+    fails_probe: bool = False  # also where it serves on, because too many nodes would not
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +232,8 @@ def _release(
         phase=said.phase if said else NodePhase.ABSENT,
         reason=_reason(said) if said else "",
         is_wanted=number in needed,
+        probe=said.probe if said else "",
+        fails_probe=said.fails_probe if said else False,
     )
 
 
@@ -256,7 +260,12 @@ def service_phase(node: NodeStatus, service: str, fleet: Fleet) -> tuple[str, st
 
 
 def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
-    return min(lines, key=lambda line: WORST_FIRST.index(NodePhase(line.phase)), default=None)
+    """Return the worst line; of equal ones one that says why it is not as good as it seems."""
+    return min(
+        lines,
+        key=lambda line: (WORST_FIRST.index(NodePhase(line.phase)), not line.reason),
+        default=None,
+    )
 
 
 def _rot(report: NodeReport) -> str:

@@ -14,20 +14,24 @@ from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
+from vctl_agent.golden import GoldenReader
 from vctl_agent.hook import Hook
 from vctl_agent.local import AgentState, GatewayState, InFlight
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
 from vctl_plans import weights
+from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
 from vctl_plans.release import Actor, Artifact, Release, compose
 from vctl_plans.rollout import Rollout
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Fleet, Service
+from vctl_plans.store.memory import MemoryStore
 
 SERVICE = "support"
+KEYS = Keys("dev")
 RANK = 2
 
 
@@ -178,6 +182,7 @@ class Node:
         self._crashpoints = crashpoints = crashpoints or Crashpoints()
         self.engine = engine or FakeEngine()
         self.link = FakeLink()
+        self.store = MemoryStore()
         self.now = 0.0
         self.reports: list[NodeReport] = []
         state = folder / "state"
@@ -198,6 +203,7 @@ class Node:
         self.application.open()
         executor = Executor(
             engine=self.engine,
+            golden=GoldenReader(self.store, KEYS),
             watch=self.watch,
             artifacts=self.artifacts,
             probed=probed,

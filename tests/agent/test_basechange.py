@@ -74,7 +74,7 @@ async def test_release_of_another_base_is_staged_and_waits(
 
     assert "" == node.engine.base_path
     assert {1} == {ready.number for ready in node.link.heard.accepted}  # type: ignore[union-attr]
-    assert [("load", releases[1].engine_name), ("probe", releases[1].engine_name)] == (
+    assert [("load", releases[1].engine_name), ("answer", releases[1].engine_name)] == (
         node.engine.calls
     )
 
@@ -92,7 +92,7 @@ async def test_node_in_the_wave_changes_its_base_and_loads_upon_it(
     assert STAGED is node.phase(1)
     assert releases[2].components["weights"].root == node.reports[-1].base  # type: ignore[index]
     name = releases[2].engine_name
-    assert [("swap_base", base_path(node, releases)), ("load", name), ("probe", name)] == (
+    assert [("swap_base", base_path(node, releases)), ("load", name), ("answer", name)] == (
         node.engine.calls
     )
 
@@ -199,7 +199,7 @@ async def test_engine_that_was_restarted_gets_its_base_again(
     ("fault", "reason"),
     [
         ("lies", "the engine holds the base that it was started with"),
-        ("keeps_cache", "1 entries are still cached"),
+        ("keeps_cache", "12 entries are still cached"),
         ("keeps_incarnation", "the engine says that it is as it was"),
     ],
 )
@@ -294,4 +294,4 @@ async def test_agent_killed_after_the_swap_goes_on(
     await again.settle(lambda: again.phase(2) is READY)
 
     name = releases[2].engine_name
-    assert [("load", name), ("probe", name)] == node.engine.calls
+    assert [("load", name), ("answer", name)] == node.engine.calls

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.support import (
+    KEYS,
     SERVICE,
     Cut,
     Node,
@@ -18,7 +19,9 @@ from tests.agent.support import (
     next_release,
 )
 from vctl_agent.hook import Hook
+from vctl_plans.codec import encode
 from vctl_plans.errors import TemporaryEngineError
+from vctl_plans.golden import Golden, GoldenPrompt, Message
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
 from vctl_plans.release import Release
 from vctl_plans.route import Route
@@ -333,7 +336,7 @@ async def test_hook_that_refuses_is_a_failure_for_good(tmp_path: Path) -> None:
     node.reconciler.want(a_fleet(releases, rollout=a_rollout(1, id="again")))
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
     name = releases[1].engine_name
-    assert [("load", name), ("probe", name)] == node.engine.calls
+    assert [("load", name), ("answer", name)] == node.engine.calls
 
 
 async def test_refused_release_goes_in_whole(tmp_path: Path) -> None:
@@ -496,3 +499,54 @@ async def test_name_that_leads_out_is_held_by_nobody(node: Node, tmp_path: Path)
     assert frozenset() == node.application.held("..")
     assert frozenset() == node.application.held(".")
     assert victim.exists()
+
+
+async def test_prompt_that_is_applied_is_told_to_the_gateway_and_one_that_is_not_is_not(
+    tmp_path: Path,
+) -> None:
+    """By where its verified copy lies."""
+    node, releases = Node(tmp_path), dict[int, Release]()
+    adapter = make_adapter(tmp_path / "a")
+    plain = make_files(tmp_path / "p1", {"system.txt": "Be kind."})
+    applied = make_files(tmp_path / "p2", {"prompt.yaml": "system: Be kind."})
+    next_release(releases, adapter=adapter, prompt=plain)
+    next_release(releases, prompt=applied)
+    route = Route(service=SERVICE, stable=1)
+    node.reconciler.want(a_fleet(releases, route=route, rollout=a_rollout(2)))
+    await node.settle(lambda: node.phase(2) is NodePhase.READY)
+
+    assert node.link.told is not None
+    told = {ready.number: ready.prompt for ready in node.link.told.ready}
+    assert {1: "", 2: str(node.artifacts.path(applied.root).absolute())} == told
+
+
+async def test_prompt_that_cannot_be_applied_is_refused_for_good(tmp_path: Path) -> None:
+    """Where the command could not see it; the release that serves stays as it is."""
+    node, releases = Node(tmp_path), dict[int, Release]()
+    next_release(releases, adapter=make_adapter(tmp_path / "a"))
+    wrong = make_files(tmp_path / "p", {"prompt.yaml": "system_file: none.txt"})
+    next_release(releases, prompt=wrong)
+    route = Route(service=SERVICE, stable=1)
+    node.reconciler.want(a_fleet(releases, route=route, rollout=a_rollout(2)))
+    await node.settle(lambda: node.phase(2) is NodePhase.FAILED)
+
+    said = node.reports[-1].release(SERVICE, 2)
+    assert said is not None
+    assert said.is_permanent
+    assert "prompt.yaml: there is no file none.txt in the prompt" == said.reason
+    assert node.phase(1) is NodePhase.READY
+
+
+async def test_golden_chat_is_asked_with_the_releases_prompt(tmp_path: Path) -> None:
+    """As a client's is."""
+    node, releases = Node(tmp_path), dict[int, Release]()
+    prompt = make_files(tmp_path / "p", {"prompt.yaml": "system: Be kind.\nmode: prepend"})
+    next_release(releases, adapter=make_adapter(tmp_path / "a"), prompt=prompt)
+    asked = Message(role="system", content="Be brief.")
+    golden = Golden(prompts=(GoldenPrompt(messages=(asked,), contains="kind"),))
+    await node.store.put(KEYS.golden(golden.digest), encode(golden))
+    node.engine.texts["Be kind.\n\nBe brief."] = "I am kind."
+    rollout = a_rollout(1, probes=golden.digest)
+    node.reconciler.want(a_fleet(releases, rollout=rollout))
+
+    await node.settle(lambda: node.phase(1) is NodePhase.READY)

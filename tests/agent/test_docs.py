@@ -13,12 +13,14 @@ from aiohttp import web
 
 from tests.agent.support import SERVICE, Node, a_fleet, make_adapter, make_files, next_release
 from vctl_agent.hook import Hook
-from vctl_plans.document import sources
+from vctl_plans.document import golden_of, sources
 from vctl_plans.errors import EngineError, PermanentEngineError, TemporaryEngineError
 from vctl_plans.parsing import parse, require_built
 from vctl_plans.phase import NodePhase
+from vctl_plans.prompt import Template
 from vctl_plans.release import Release
 from vctl_plans.route import Route
+from vctl_plans.weights import read_template
 
 DOCS = Path(__file__).parents[2] / "docs" / "components.md"
 
@@ -30,11 +32,24 @@ def _blocks(language: str) -> list[str]:
 
 def test_plan_of_the_page_can_be_carried_out() -> None:
     """All three components at once."""
-    (text,) = _blocks("yaml")
+    text, _ = _blocks("yaml")
     document = parse(yaml.safe_load(text))
 
     require_built(document)
     assert ["adapter", "prompt", "index"] == [name.value for name in sources(document)]
+
+
+def test_prompt_of_the_page_is_applied_as_it_says(tmp_path: Path) -> None:
+    """All of its fields."""
+    _, text = _blocks("yaml")
+    files = {"prompt.yaml": text, "system.txt": "Be kind.\n", "chat.jinja": "{{ messages }}"}
+    make_files(tmp_path / "p", files)
+
+    assert Template(
+        system="Be kind.",
+        chat_template="{{ messages }}",
+        chat_template_kwargs={"enable_thinking": False},
+    ) == read_template(tmp_path / "p")
 
 
 async def test_application_finds_the_prompt_of_a_release(tmp_path: Path) -> None:
@@ -99,3 +114,14 @@ async def test_hook_of_the_page_tells_the_application(
     assert kind is (None if failure is None else type(failure))
     assert ([("/releases/load", document)] if status else []) == asked
     assert failure is None or not status or "no such index" in failure.message
+
+
+def test_golden_prompts_of_the_rollouts_page_are_a_plan() -> None:
+    """As they stand there."""
+    text = (DOCS.parent / "rollouts.md").read_text()
+    (block,) = re.findall(r"```yaml\n(probes:.*?)```", text, re.DOTALL)
+    plan = {"service": SERVICE, "strategy": "full-switch", "release": 1}
+
+    golden = golden_of(parse({**plan, **yaml.safe_load(block)}))
+    assert golden is not None
+    assert 3 == len(golden.prompts)

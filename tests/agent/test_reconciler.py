@@ -8,6 +8,7 @@ import pytest
 
 from tests.agent.support import SERVICE, Node, a_fleet, a_rollout, make_releases
 from vctl_agent.engines.fake import FakeEngine
+from vctl_agent.engines.port import Answer, Question
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.route import Override, Route
@@ -26,14 +27,14 @@ async def test_release_that_is_wanted_becomes_ready(node: Node, tmp_path: Path) 
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
 
     name = releases[1].engine_name
-    assert [("load", name), ("probe", name)] == node.engine.calls
+    assert [("load", name), ("answer", name)] == node.engine.calls
     assert node.link.told is not None
     assert [(SERVICE, 1, name)] == [(r.service, r.number, r.model) for r in node.link.told.ready]
 
 
 async def test_release_is_offered_only_after_its_probe(node: Node, tmp_path: Path) -> None:
     """While the probe has not passed, the gateway is not told."""
-    node.engine.failures["probe"] = TemporaryEngineError("busy")
+    node.engine.failures["answer"] = TemporaryEngineError("busy")
     node.reconciler.want(a_fleet(make_releases(tmp_path, 1), rollout=a_rollout(1)))
 
     await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
@@ -107,7 +108,7 @@ async def test_engine_that_says_yes_and_does_nothing_is_not_believed(
 
 async def test_failed_probe_is_a_quarantine(node: Node, tmp_path: Path) -> None:
     """A release whose answers are not its own is loaded and never offered."""
-    node.engine.failures["probe"] = PermanentEngineError("answers as the base")
+    node.engine.failures["answer"] = PermanentEngineError("answers as the base")
     node.reconciler.want(a_fleet(make_releases(tmp_path, 1), rollout=a_rollout(1)))
 
     await node.settle(lambda: node.phase(1) is NodePhase.QUARANTINED)
@@ -412,12 +413,13 @@ async def test_requests_of_a_twin_hold_the_adapter(node: Node, tmp_path: Path) -
 async def test_engine_restarted_under_a_probe_is_no_quarantine(node: Node, tmp_path: Path) -> None:
     """It does not know the adapter any more, and says so: that is no word about the release."""
 
-    async def probe(name: str) -> None:
+    async def answer(model: str, question: Question, *, salt: str = "") -> Answer:
+        del question, salt
         node.engine.restart()
-        node.engine.probe = type(node.engine).probe.__get__(node.engine)  # type: ignore[method-assign]
-        raise PermanentEngineError(f"404 the model {name} does not exist")
+        node.engine.answer = type(node.engine).answer.__get__(node.engine)  # type: ignore[method-assign]
+        raise PermanentEngineError(f"404 the model {model} does not exist")
 
-    node.engine.probe = probe  # type: ignore[method-assign]
+    node.engine.answer = answer  # type: ignore[method-assign]
     node.reconciler.want(a_fleet(make_releases(tmp_path, 1), rollout=a_rollout(1)))
     await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
     said = node.reports[-1].release(SERVICE, 1)
@@ -527,7 +529,7 @@ async def test_adapter_that_is_loaded_anew_is_probed_anew(node: Node, tmp_path: 
     await node.settle(lambda: len(node.engine.calls) > 2)
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
 
-    assert ["load", "probe", "load", "probe"] == [method for method, _ in node.engine.calls]
+    assert ["load", "answer", "load", "answer"] == [method for method, _ in node.engine.calls]
 
 
 async def test_late_look_at_the_engine_does_not_undo_a_newer_one(

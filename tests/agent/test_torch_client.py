@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from vctl_agent.engines import torch_client
+from vctl_agent.engines.port import Question
 from vctl_agent.engines.torch_client import TorchEngine
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
@@ -51,19 +52,18 @@ async def engine(server: Answering) -> AsyncIterator[TorchEngine]:
         "nonsense",
         "{}",
         '{"choices": []}',
-        '{"choices": [{"logprobs": null}]}',
         '{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": [null]}}]}',
         '{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": "x"}}]}',
     ],
 )
-async def test_probe_of_an_engine_that_answers_otherwise_fails_by_name(
+async def test_question_to_an_engine_that_answers_otherwise_fails_by_name(
     engine: TorchEngine, server: Answering, body: str
 ) -> None:
     """No foreign exception crosses the port."""
     server.body = body
 
     with pytest.raises(PermanentEngineError, match="does not answer as vctl's engine"):
-        await engine.probe("support@1")
+        await engine.answer("support@1", Question(prompt="hello"))
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
@@ -81,7 +81,7 @@ async def test_answer_that_trickles_has_a_deadline(
     engine: TorchEngine, server: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A byte now and then kept a call alive for ever."""
-    monkeypatch.setattr(torch_client, "_DESCRIBE_S", 0.2)
+    monkeypatch.setattr(torch_client, "DESCRIBE_S", 0.2)
     server.body, server.pause_s = " " * 100, 0.05
 
     with pytest.raises(TemporaryEngineError, match="TimeoutError"):

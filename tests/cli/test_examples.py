@@ -16,6 +16,7 @@ STRATEGIES = {
     "base": "full-switch",
     "components": "full-switch",
     "guarded": "weighted",
+    "probes": "full-switch",
     "strict": "full-switch",
 }
 

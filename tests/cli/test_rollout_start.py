@@ -21,8 +21,9 @@ from tests.cli.support import (
 from tests.weights import building
 from vctl_plans.base import Base
 from vctl_plans.capability import Capability
-from vctl_plans.codec import decode
+from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Conflict
+from vctl_plans.golden import Golden
 from vctl_plans.node import NodeRecord
 from vctl_plans.phase import Component, NodePhase
 from vctl_plans.phase import RolloutPhase as P
@@ -367,6 +368,53 @@ def test_prompt_alone_keeps_the_adapter(tmp_path: Path):
     first, second = vctl.service().releases.values()
     assert first.adapter == second.adapter
     assert "adapter=1,prompt=1" == second.vector_text
+
+
+def test_prompt_that_cannot_be_applied_is_refused_at_the_start(tmp_path: Path):
+    vctl = a_fleet()
+    prompt = building.fill(tmp_path / "p", {"prompt.yaml": "system_file: none.txt"})
+    said = vctl("rollout", "start", "--prompt", str(prompt), "--no-watch")
+    assert said.code == 1
+    assert "prompt.yaml: there is no file none.txt in the prompt" in said.err
+    assert 2 not in vctl.service().releases
+
+
+GOLDEN_PLAN = """
+service: support
+strategy: full-switch
+release: {{adapter: {{source: {adapter}}}}}
+probes:
+  - {{prompt: "Capital of France?", contains: Paris, max_tokens: 8}}
+  - messages: [{{role: user, content: Hello}}]
+    similar_to: Hello, you.
+"""
+
+
+def test_golden_prompts_are_written_beside_what_all_nodes_watch(adapter: Path, tmp_path: Path):
+    vctl = a_fleet()
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(GOLDEN_PLAN.format(adapter=adapter))
+    assert vctl("rollout", "start", str(plan), "--no-watch").code == 0
+    service = vctl.service()
+    rollout, release = service.rollout, service.releases[2]
+    assert rollout is not None
+    assert rollout.probes == release.probes
+    stored = asyncio.run(vctl.store.get(KEYS.golden(rollout.probes)))
+    assert stored is not None
+    golden = decode(stored.value, Golden, key=stored.key)
+    assert golden.digest == rollout.probes
+    assert ["Capital of France?", ""] == [asked.prompt for asked in golden.prompts]
+    assert b"Paris" not in encode(rollout)
+
+
+def test_golden_prompts_for_what_serves_are_refused(tmp_path: Path):
+    vctl = a_fleet()
+    plan = tmp_path / "plan.yaml"
+    text = GOLDEN_PLAN.format(adapter="x").replace("{adapter: {source: x}}", "1")
+    plan.write_text(text)
+    said = vctl("rollout", "start", str(plan), "--no-watch")
+    assert said.code == 2
+    assert "probes: release 1 serves already" in said.err
 
 
 def test_flags_of_components_are_printed_as_a_plan(tmp_path: Path):

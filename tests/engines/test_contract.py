@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from vctl_agent.engines.fake import FakeEngine
-from vctl_agent.engines.port import Engine, Resident
+from vctl_agent.engines.port import Engine, Question, Resident
+from vctl_agent.engines.proving import QUESTIONS, Prover
 from vctl_agent.engines.torch_client import TorchEngine
+from vctl_agent.probed import Probed
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
@@ -77,6 +79,12 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
+def prover(engine: Engine, tmp_path: Path) -> Prover:
+    """Nothing was probed in this run of the engine, as far as is known here."""
+    return Prover(engine, Probed(tmp_path / "probed.json"))
+
+
+@pytest.fixture
 def first(request: pytest.FixtureRequest, engine: Engine) -> str:
     return _path(request, engine, "first")
 
@@ -126,11 +134,41 @@ async def test_unloaded_adapter_is_gone_and_may_be_unloaded_again(
     assert () == (await engine.describe()).adapters
 
 
-async def test_adapter_that_is_itself_passes_the_probe(engine: Engine, first: str) -> None:
+async def test_adapter_that_is_itself_passes_the_probe(
+    engine: Engine, prover: Prover, first: str
+) -> None:
     """Twice: the second time its prompt is in the cache."""
     await engine.load("support@1", first)
-    await engine.probe("support@1")
-    await engine.probe("support@1")
+    await prover.prove("support@1")
+    await prover.prove("support@1")
+
+
+async def test_answer_tells_what_the_facts_promise(engine: Engine, first: str) -> None:
+    """One log-probability a token, what came from the cache, and nothing of it under a new salt."""
+    await engine.load("support@1", first)
+    facts = (await engine.describe()).facts
+    question = QUESTIONS[0]
+    fresh = await engine.answer("support@1", question, salt="new")
+    await engine.answer("support@1", question)
+    again = await engine.answer("support@1", question)
+
+    assert facts.can(Capability.LOGPROBS)
+    assert question.max_tokens == len(fresh.tokens) == len(fresh.logprobs)
+    assert facts.can(Capability.CACHED_TOKENS)
+    assert 0 == fresh.cached_tokens
+    assert again.cached_tokens
+    assert again.prompt_tokens >= again.cached_tokens
+    assert (fresh.tokens, fresh.logprobs) == (again.tokens, again.logprobs)
+
+
+async def test_chat_is_answered_as_a_chat(engine: Engine) -> None:
+    """By the base as well, which is asked by its name."""
+    base = (await engine.describe()).facts.base
+    messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"})
+    asked = Question(messages=messages, max_tokens=4, ignore_eos=True)
+    answer = await engine.answer(base, asked)
+
+    assert 4 == len(answer.tokens) == len(answer.logprobs)
 
 
 async def test_incarnation_stays_while_the_process_lives(engine: Engine) -> None:
@@ -147,11 +185,11 @@ def other_base(request: pytest.FixtureRequest, engine: Engine) -> str:
 
 
 async def test_swapped_base_leaves_nothing_of_the_old_one(
-    engine: Engine, first: str, other_base: str
+    engine: Engine, prover: Prover, first: str, other_base: str
 ) -> None:
     """No adapter and nothing cached; and it is told as a start of the engine is."""
     await engine.load("support@1", first)
-    await engine.probe("support@1")
+    await prover.prove("support@1")
     before = await engine.describe()
     await engine.swap_base(other_base)
     after = await engine.describe()
@@ -164,7 +202,7 @@ async def test_swapped_base_leaves_nothing_of_the_old_one(
 
 
 async def test_swapping_back_takes_the_base_that_it_was_started_with(
-    engine: Engine, first: str, other_base: str
+    engine: Engine, prover: Prover, first: str, other_base: str
 ) -> None:
     """Its adapters load again; to swap to what is there changes nothing."""
     await engine.swap_base(other_base)
@@ -172,7 +210,7 @@ async def test_swapping_back_takes_the_base_that_it_was_started_with(
     there = await engine.describe()
     await engine.swap_base("")
     await engine.load("support@1", first)
-    await engine.probe("support@1")
+    await prover.prove("support@1")
 
     assert "" == there.base_path
     assert there.incarnation == (await engine.describe()).incarnation
@@ -212,11 +250,11 @@ async def test_name_of_another_path_is_refused(served: Served) -> None:
 
 
 @pytest.mark.torch
-async def test_probe_of_what_is_not_loaded_fails(served: Served) -> None:
+async def test_probe_of_what_is_not_loaded_fails(served: Served, tmp_path: Path) -> None:
     """For good, since the agent thought that it was there."""
     async with TorchEngine(served.url) as engine:
         with pytest.raises(PermanentEngineError):
-            await engine.probe("support@7")
+            await Prover(engine, Probed(tmp_path / "probed.json")).prove("support@7")
 
 
 async def test_engine_that_is_away_is_a_temporary_failure() -> None:

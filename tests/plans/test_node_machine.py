@@ -5,7 +5,7 @@ import itertools
 import msgspec
 import pytest
 
-from vctl_plans.node_machine import MOVES, Action, Facts, Failure, Verdict, assess
+from vctl_plans.node_machine import MOVES, SPARED, Action, Facts, Failure, Verdict, assess
 from vctl_plans.phase import NodePhase as N
 
 WANTED = Facts(is_wanted=True)
@@ -122,6 +122,32 @@ def test_failed_probe_is_remembered_when_the_release_is_not_wanted() -> None:
 
     assert (N.QUARANTINED, "matched no module") == (assess(kept).phase, assess(kept).reason)
     assert (N.FAILED, "matched no module") == (assess(gone).phase, assess(gone).reason)
+
+
+FAILS = Failure(N.QUARANTINED, "golden", is_permanent=True, is_of_probe=True, was_serving=True)
+
+
+@pytest.mark.parametrize(
+    ("spared_in_s", "more", "verdict"),
+    [
+        (None, {}, Verdict(N.QUARANTINED, Action.NONE, "golden", True, fails_probe=True)),
+        (3.0, {}, Verdict(N.PROBING, Action.NONE, "golden", wake_s=3.0, fails_probe=True)),
+        (0.0, {}, Verdict(N.READY, Action.NONE, f"{SPARED}: golden", fails_probe=True)),
+        (0.0, {"is_resident": False}, Verdict(N.QUARANTINED, Action.NONE, "golden", True,
+                                              fails_probe=True)),
+        (0.0, {"is_on_base": False}, Verdict(N.QUARANTINED, Action.NONE, "golden", True,
+                                             fails_probe=True)),
+    ],
+)  # fmt: skip
+def test_what_serves_and_fails_its_probe_waits_for_the_word_and_serves_without_it(
+    spared_in_s: float | None, more: dict[str, bool], verdict: Verdict
+) -> None:
+    """Only where it is loaded, on its own base; and it never passes for one that was probed."""
+    facts = msgspec.structs.replace(
+        LOADED, is_probed=False, failure=FAILS, spared_in_s=spared_in_s, **more
+    )
+
+    assert verdict == assess(facts)
 
 
 ALL_FACTS = [

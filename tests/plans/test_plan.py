@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.builders import a_root
 from vctl_plans.codec import decode, encode
-from vctl_plans.document import resolve, schema
+from vctl_plans.document import golden_of, resolve, schema
 from vctl_plans.errors import PlanError
 from vctl_plans.parsing import parse, require_built
 from vctl_plans.phase import Component
@@ -91,6 +91,46 @@ WRONG: list[tuple[object, str, str]] = [
         "is none of extend, pause, proceed",
     ),
     (SWITCH | {"guardrails": {"drift": {"ps": 1}}}, "guardrails.drift.ps", "unknown field"),
+    (SWITCH | {"probes": [{"expect": "a"}]}, "probes[0]", "give a prompt or messages"),
+    (
+        SWITCH | {"probes": [{"prompt": "p", "messages": [{"role": "user", "content": "x"}]}]},
+        "probes[0]",
+        "give a prompt or messages, and not both",
+    ),
+    (SWITCH | {"probes": [{"prompt": "p"}]}, "probes[0]", "give exactly one of expect, contains"),
+    (
+        SWITCH | {"probes": [{"prompt": "p", "expect": "a", "contains": "b"}]},
+        "probes[0]",
+        "give exactly one of expect, contains, similar_to",
+    ),
+    (SWITCH | {"probes": [{"prompt": "p", "contains": " "}]}, "probes[0].contains", "is empty"),
+    (
+        SWITCH | {"probes": [{"prompt": "p", "expect": "a", "similarity": 0.5}]},
+        "probes[0].similarity",
+        "belongs to similar_to, not to expect",
+    ),
+    (
+        SWITCH | {"probes": [{"prompt": "p", "similar_to": "a", "similarity": 2}]},
+        "probes[0].similarity",
+        "must be at most 1",
+    ),
+    (SWITCH | {"probes": [{"prompt": "p", "exspect": "a"}]}, "probes[0].exspect", "unknown field"),
+    (
+        SWITCH | {"probes": [{"messages": [{"role": "pope", "content": "a"}], "expect": "a"}]},
+        "probes[0].messages[0].role",
+        "",
+    ),
+    (SWITCH | {"probes": [{"prompt": "p", "expect": "a"}] * 21}, "probes", ""),
+    (
+        SWITCH | {"probes": [{"prompt": "p" * 65_536, "expect": "a"}]},
+        "probes",
+        "may take 65536 (64 KiB)",
+    ),
+    (
+        {"service": "support", "strategy": "rollback", "probes": []},
+        "probes",
+        "belongs to a weighted or user-group or full-switch plan",
+    ),
     (SWITCH | {"guardrails": {}}, "guardrails", "are asked while a step soaks, and none does"),
     (
         WEIGHTED | {"steps": [{"weight": 100, "soak": 0}], "guardrails": {}},
@@ -308,3 +348,24 @@ def test_schema_names_every_strategy() -> None:
     text = json.dumps(schema())
 
     assert all(tag in text for tag in ("weighted", "user-group", "full-switch", "rollback"))
+
+
+def test_golden_prompts_are_a_value_of_their_own_which_the_plan_names() -> None:
+    """So that no watched key holds them; other prompts are another plan."""
+    probes = [
+        {"prompt": "Capital of France?", "contains": "Paris", "max_tokens": 8},
+        {"messages": [{"role": "user", "content": "Hello"}], "similar_to": "Hello, you."},
+    ]
+    document = parse(SWITCH | {"probes": probes})
+    golden = golden_of(document)
+
+    assert golden is not None
+    assert [("Paris", None, 8), (None, 0.8, 64)] == [
+        (p.contains, p.similarity if p.similar_to else None, p.max_tokens) for p in golden.prompts
+    ]
+    assert golden.digest == resolve(document, {}).probes
+    assert "" == resolve(parse(SWITCH), {}).probes
+    assert golden_of(parse(SWITCH)) is None
+    assert (
+        resolve(document, {}).digest != resolve(parse(SWITCH | {"probes": probes[:1]}), {}).digest
+    )

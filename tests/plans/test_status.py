@@ -154,3 +154,15 @@ def test_node_is_judged_by_the_base_that_it_is_to_hold():
     assert (
         N.DRAINING == node_status("a", a_base_fleet(a_report("a", r1=N.DRAINING), wave=0.0)).phase
     )
+
+
+def test_node_that_serves_what_fails_its_probe_says_why():
+    """Though what it retains beside it is as ready, and has nothing to say."""
+    report = a_report("a", r1=N.READY, r2=N.READY)
+    kept, serving = report.releases
+    more = {"fails_probe": True, "reason": "serves though", "probe": "0.0000 apart"}
+    report = REPLACE(report, releases=(kept, REPLACE(serving, **more)))
+    line = node_status("a", a_fleet(report, route=a_route(stable=2, instant=(1,))))
+    assert (line.phase, line.reason) == (N.READY, "serves though")
+    shown = {each.release: (each.fails_probe, each.probe) for each in line.releases}
+    assert shown == {1: (False, ""), 2: (True, "0.0000 apart")}

@@ -14,11 +14,13 @@ from tests.sim.memory import RATES, Memory
 from tests.sim.world import KEYS, World
 from tests.sim.writing import Writing, writing_of
 from vctl_plans import invariants
+from vctl_plans.fuse import Fuse
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Cause, Progress, Rollout, Roster, elapsed_s
 from vctl_plans.route import has_same_traffic
+from vctl_plans.store.port import Put
 from vctl_plans.written import Seen
 
 
@@ -57,6 +59,18 @@ def writes_hold(memory: Memory, fact: Wrote) -> Iterator[str]:
     yield from _judged_rightly(world, writing)
     _remember(memory, writing, fact)
     memory.written = writing.after
+
+
+def fuse_holds(memory: Memory, fact: Wrote) -> Iterator[str]:
+    """Never are more than a tenth of the nodes, and never the last, told to leave what serves."""
+    for each in fact.txn.operations:
+        if isinstance(each, Put) and each.key == KEYS.fuse(SERVICE):
+            fuse = msgspec.json.decode(each.value, type=Fuse)
+            memory.world.note(f"fuse: {', '.join(fuse.nodes)}")
+            if len(fuse.nodes) > max(1, len(memory.world.nodes) // 10):
+                yield f"fuse: {fuse.nodes} of {len(memory.world.nodes)} nodes may be quarantined"
+            if fuse.nodes and len(memory.world.nodes) == 1:
+                yield "fuse: the last node may be quarantined"
 
 
 def _fenced(world: World, fact: Wrote) -> Iterator[str]:
@@ -185,7 +199,8 @@ def _judged_rightly(world: World, writing: Writing) -> Iterator[str]:
     if now is None or now.cause is not Cause.GUARDRAIL or was is Cause.GUARDRAIL:
         return
     world.count_move("Breached", RolloutPhase.SOAKING)
-    if now.to_release not in world.ever_bad:
+    failed_probes = world.have_erred and "probes: failed" in now.sentence
+    if now.to_release not in world.ever_bad and not failed_probes:
         yield f"I6: a guardrail took traffic from release {now.to_release}, which is sound"
 
 

@@ -22,7 +22,7 @@ from tests.sim.check_serving import (
     removed_when_nothing_reads_it,
     serves_without_the_store,
 )
-from tests.sim.check_writes import progress, writes_hold
+from tests.sim.check_writes import fuse_holds, progress, writes_hold
 from tests.sim.facts import (
     Acked,
     Answered,
@@ -93,7 +93,7 @@ class Checks:
 Check = Callable[[Memory, Any], Iterator[str]]
 
 CHECKS: dict[type[Fact], list[Check]] = {
-    Wrote: [writes_hold],
+    Wrote: [fuse_holds, writes_hold],
     HandedOver: [handed_over_to_the_ready, groups_get_theirs],
     Answered: [answered_as_chosen],
     Acked: [acked_for_good],

@@ -35,6 +35,7 @@ class Mood(msgspec.Struct):
     slowness: float = 1.0
     refuses: str = ""  # "", "temporary" or "permanent"
     lies: bool = False  # says yes and does nothing
+    errs: bool = False  # adapters are answered from what others left in the cache
     spoils: bool = False  # what is fetched is not what was released
     is_dry: bool = False  # nothing can be fetched
 
@@ -114,6 +115,13 @@ class Handed:
     def has(self, release: Release) -> bool:
         """Whether the application has all of *release*."""
         return not release.for_application or release.number in self._disk.handed
+
+    def template(self, _release: Release) -> None:
+        """Apply nothing to chats."""
+
+    def applied_prompt(self, _release: Release) -> str:
+        """Return that nothing is applied."""
+        return ""
 
     async def give(self, release: Release) -> None:
         """Hand over *release*."""

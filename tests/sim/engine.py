@@ -13,7 +13,7 @@ import msgspec
 
 from tests.sim.disk import Mood
 from tests.sim.kernel import Kernel, Process
-from vctl_agent.engines.port import Description, Resident, cannot
+from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.errors import EngineError, PermanentEngineError, TemporaryEngineError
 
@@ -25,7 +25,7 @@ FACTS = EngineFacts(
     kind="sim",
     version="1",
     base=BASE,
-    capabilities=(Capability.ADAPTERS,),
+    capabilities=(Capability.ADAPTERS, Capability.LOGPROBS),
     max_adapters=8,
     max_resident=8,
 )
@@ -98,9 +98,13 @@ class Engine:
         """Forget an adapter."""
         await self._call(lambda: self._unload(name), 0.1)
 
-    async def probe(self, name: str) -> None:
-        """Answer a prompt with an adapter."""
-        await self._call(lambda: self._probe(name), 0.1)
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Answer a prompt: each adapter otherwise."""
+        await self._call(lambda: self._answer(model, is_fresh=bool(salt)), 0.02)
+        number = sum(self.adapters[model].path.encode()) if model in self.adapters else 1
+        if self.mood.errs and not salt and model != BASE:
+            number += 1
+        return Answer(tokens=(str(number),), logprobs=(-float(number),))
 
     async def swap_base(self, path: str) -> None:
         """Refuse: it keeps the base that it was started with."""
@@ -135,12 +139,13 @@ class Engine:
                     del self.asked[number]
                     told(False)
 
-    def _probe(self, name: str) -> None:
-        if name not in self.adapters:
+    def _answer(self, name: str, *, is_fresh: bool) -> None:
+        if name != BASE and name not in self.adapters:
             raise TemporaryEngineError(f"the engine does not list {name}")
-        self._refuse("probe", name)
-        self.adapters[name].is_probed = True
-        self.proven.add(name)
+        self._refuse("answer as", name)
+        if is_fresh and name != BASE:  # what a probe asks last, of an adapter that is itself
+            self.adapters[name].is_probed = True
+            self.proven.add(name)
 
     def _refuse(self, what: str, name: str) -> None:
         if self.mood.refuses == "permanent":

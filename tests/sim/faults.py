@@ -202,6 +202,26 @@ def engine_lies(world: World, trouble: Trouble) -> End:
     return end
 
 
+def caches_err(world: World, trouble: Trouble) -> End:
+    """An engine, or all of them, start anew, and serve of their caches what others left there.
+
+    So what serves fails its probe, perhaps everywhere; until they are started once more.
+    """
+    nodes = list(world.nodes.values()) if trouble.strength < 0.5 else [_node(world, trouble)]
+
+    def start_anew(*, errs: bool) -> None:
+        for node in nodes:
+            node.engine.mood.errs = errs
+            is_up = node.engine.is_up and not node.is_gone
+            node.engine.stop()
+            if is_up:
+                node.engine.start()
+
+    start_anew(errs=True)
+    world.have_erred = True
+    return lambda: start_anew(errs=False)
+
+
 def bytes_spoiled(world: World, trouble: Trouble) -> End:
     """What a node fetches is not what was released, or cannot be read at all."""
     mood = _node(world, trouble).engine.mood
@@ -358,6 +378,7 @@ FAULTS: dict[str, Begin] = {
         engine_slow,
         engine_refuses,
         engine_lies,
+        caches_err,
         bytes_spoiled,
         bad_release,
         link_broken,

@@ -103,6 +103,42 @@ AGENT: tuple[Mutant, ...] = (
         new="            (),\n",
         tests=("tests/agent/test_presence.py",),
     ),
+    # -- probes, prompts -----------------------------------------------------------------------
+    Mutant(
+        name="believe the cache whatever it says",
+        file=f"{_AGENT}/engines/probe.py",
+        old="    if apart > allowed:\n",
+        new="    if apart < 0.0:\n",
+        tests=("tests/agent/test_probe.py",),
+    ),
+    Mutant(
+        name="call any answer to a golden prompt right",
+        file=f"{_AGENT}/golden.py",
+        old="        if found:\n            problems",
+        new="        if found is None:\n            problems",
+        tests=("tests/agent/test_golden.py",),
+    ),
+    Mutant(
+        name="quarantine what serves without permission",
+        file=f"{_PLANS}/fuse.py",
+        old="    if release.number != stable or is_named:\n",
+        new="    if release.number:\n",
+        tests=("tests/plans/test_fuse.py",),
+    ),
+    Mutant(
+        name="permit as many quarantines as fail",
+        file=f"{_PLANS}/fuse.py",
+        old="sorted([*kept, *others][:room])",
+        new="sorted([*kept, *others])",
+        tests=("tests/plans/test_fuse.py",),
+    ),
+    Mutant(
+        name="apply a release's prompt to nothing",
+        file=f"{_AGENT}/gateway/call.py",
+        old="    if is_chat and target.template:\n",
+        new="    if is_chat and not target.model:\n",
+        tests=("tests/gateway/test_prompts.py",),
+    ),
     # -- groups, barriers, absences ------------------------------------------------------------
     Mutant(
         name="give a group's release to all who come",

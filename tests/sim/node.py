@@ -24,6 +24,7 @@ from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.golden import GoldenReader
 from vctl_agent.local import GatewayState, GatewayStatistics
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
@@ -93,6 +94,7 @@ class Agent:
         registered = MemoryRegistered(node.disk)
         executor = self._executor = Executor(
             engine=node.engine,
+            golden=GoldenReader(self.client, node.etcd.keys),
             watch=self._watch,
             artifacts=artifacts,
             probed=probed,
@@ -175,7 +177,7 @@ class Agent:
     def leave(self, engine: Engine) -> None:
         """Be on another machine, whose engine is dead and whose gateway is gone."""
         engine.stop()
-        self._watch._engine = self._executor._engine = engine
+        self._watch._engine = self._executor._engine = self._executor._prover._engine = engine
         self.hear(None)
 
     def look_at_engine(self) -> None:

@@ -48,6 +48,7 @@ class World:
         self.was_restored = self.is_accepted = False
         self.bad: set[int] = set()  # releases that fail most of what they are asked
         self.ever_bad: set[int] = set()
+        self.have_erred = False  # whether engines ever served what others left in their caches
         self.requests: dict[str, int] = {}
         self.moves: dict[str, int] = {}  # how often an event met a phase
         self.on_accept: Callable[[], None] = lambda: None

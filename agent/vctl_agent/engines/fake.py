@@ -1,12 +1,17 @@
 """An engine in memory, for tests of the agent: does as it is told, or fails as it is scripted."""
 
-from vctl_agent.engines.port import Description, Resident, cannot
+from hashlib import sha256
+
+from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_plans.capability import Capability, EngineFacts
-from vctl_plans.errors import EngineError, TemporaryEngineError
+from vctl_plans.errors import EngineError, PermanentEngineError, TemporaryEngineError
 
 
 class FakeEngine:
-    """An engine with scripted failures; `calls` lists what it was asked to change."""
+    """An engine with scripted failures; `calls` lists what it was asked to change.
+
+    And whom it was asked under a new salt, as a probe does once with an adapter that is itself.
+    """
 
     def __init__(self, *, max_adapters: int = 8) -> None:
         self.incarnation = "fake-1"
@@ -20,6 +25,10 @@ class FakeEngine:
         self.cached = 0  # entries; anything that is loaded or probed may leave some
         self.keeps_cache = False  # swaps its base and flushes nothing
         self.keeps_incarnation = False  # swaps its base and says that it is as it was
+        self.stale: dict[str, str] = {}  # model -> whose answer it gives without a salt
+        self.inert: set[str] = set()  # adapters that answer as the base does
+        self.texts: dict[str, str] = {}  # prompt, or last message -> answer
+        self._salts = {""}
         self.is_away = False
         self.lies = False  # says yes and does nothing
 
@@ -70,10 +79,29 @@ class FakeEngine:
         if not self.lies:
             self.adapters.pop(name, None)
 
-    async def probe(self, name: str) -> None:
-        """Find nothing wrong, unless scripted."""
-        self._meet("probe", name)
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Answer by what the model was loaded from, unless scripted."""
+        is_new = salt not in self._salts
+        self._salts.add(salt)
+        self._meet("answer", model, is_change=is_new and model in self.adapters)
+        asked = question.messages[-1]["content"] if question.messages else question.prompt
+        source = self._source(model if salt else self.stale.get(model, model))
         self.cached += 1
+        numbers = sha256(f"{source} {asked}".encode()).digest()[: question.max_tokens]
+        return Answer(
+            tokens=tuple(map(str, numbers)),
+            logprobs=tuple(-number / 64 for number in numbers),
+            text=self.texts.get(asked, ""),
+            prompt_tokens=len(asked),
+            cached_tokens=0 if is_new else len(asked),
+        )
+
+    def _source(self, model: str) -> str:
+        if model == self.facts.base or model in self.inert:
+            return f"base {self.base_path}"
+        if model not in self.adapters:
+            raise PermanentEngineError(f"there is no {model}")
+        return self.adapters[model]
 
     async def swap_base(self, path: str) -> None:
         """Hold another base, and nothing else."""
@@ -108,8 +136,8 @@ class FakeEngine:
         if capability not in self.capabilities:
             raise cannot(self.facts, capability)
 
-    def _meet(self, method: str, name: str) -> None:
-        if method != "describe":
+    def _meet(self, method: str, name: str, *, is_change: bool = True) -> None:
+        if is_change and method != "describe":
             self.calls.append((method, name))
         if self.is_away:
             raise TemporaryEngineError("the engine does not answer")

@@ -4,7 +4,7 @@ A call's answer is never the last word: after each, the caller reads `describe` 
 adapters are identities (service and digest), so nothing here replaces a name in place.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -36,6 +36,26 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         return Resident(name, path) in self.adapters
 
 
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is asked: a text to go on from or, where there are messages, a chat."""
+
+    prompt: str = ""
+    messages: tuple[dict[str, Any], ...] = ()  # as OpenAI writes them
+    chat: dict[str, Any] = {}  # what else the chat's body says, as `chat_template_kwargs`
+    max_tokens: int = 8
+    ignore_eos: bool = False  # exactly so many tokens
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A greedy answer. Nobody judged it yet: `probe` does."""
+
+    tokens: tuple[str, ...]
+    logprobs: tuple[float, ...] = ()  # natural logarithm, one a token; empty: it tells none
+    text: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int | None = None  # of the prompt, from the cache; None: not told
+
+
 class Engine(Protocol):
     """An engine that loads adapters. Every call has a deadline.
 
@@ -57,11 +77,16 @@ class Engine(Protocol):
         """Forget an adapter; one that is not there is no error. Running requests finish."""
         ...
 
-    async def probe(self, name: str) -> None:
-        """Prove that the adapter answers, from its own cache only, and otherwise than the base.
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Answer greedily: the base model by its name, or an adapter that is loaded.
+
+        Args:
+            model: Who answers.
+            question: What.
+            salt: Only what was cached under it may be used; empty: what has none.
 
         Raises:
-            PermanentEngineError: It does not, with what was seen.
+            PermanentEngineError: There is no such model, or it tells less than its facts say.
         """
         ...
 

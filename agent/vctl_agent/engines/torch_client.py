@@ -3,26 +3,18 @@
 Answers are judged by status, never by text, and `describe` is what counts.
 """
 
-import asyncio
-import secrets
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
-import httpx
 import msgspec
 
-from vctl_agent.engines.port import Description, Resident, cannot
-from vctl_agent.engines.probe import Answer, finding
+from vctl_agent.engines.http import DESCRIBE_S, EngineHttp
+from vctl_agent.engines.openai import ask
+from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_plans.capability import Capability, EngineFacts, Lack
-from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
+from vctl_plans.errors import PermanentEngineError
 
-T = TypeVar("T", bound=msgspec.Struct)
-
-_DESCRIBE_S = 5.0
-_CHANGE_S = 120.0
-_PROBE_PROMPT = "The same question asked twice must get the same answer, cached or not. " * 2
-_PROBE_TOKENS = 8
 _CAPABILITIES = (
     Capability.ADAPTERS,
     Capability.SWAP_BASE,
@@ -31,7 +23,6 @@ _CAPABILITIES = (
     Capability.LOGPROBS,
 )
 _LACKS = (Lack(capability=Capability.FLUSH), Lack(capability=Capability.REPLACE))
-_BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class _Base(msgspec.Struct):
@@ -56,25 +47,11 @@ class _Engine(msgspec.Struct):
     free_memory: float | None = None
 
 
-class _Logprobs(msgspec.Struct):
-    tokens: tuple[str, ...]
-    token_logprobs: tuple[float, ...]
-
-
-class _Choice(msgspec.Struct):
-    logprobs: _Logprobs
-
-
-class _Completion(msgspec.Struct):
-    choices: tuple[_Choice]  # exactly one
-
-
 class TorchEngine:
     """The torch reference engine at one URL."""
 
     def __init__(self, url: str) -> None:
-        self._client = httpx.AsyncClient(base_url=url, timeout=_DESCRIBE_S, trust_env=False)
-        self._base_answer: tuple[str, Answer] | None = None  # incarnation, answer
+        self._http = EngineHttp(url, named="vctl's engine")
 
     async def __aenter__(self) -> Self:
         """Return the engine."""
@@ -91,12 +68,12 @@ class TorchEngine:
 
     async def close(self) -> None:
         """Drop connections."""
-        await self._client.aclose()
+        await self._http.close()
 
     async def describe(self) -> Description:
         """Read what the engine holds now."""
-        response = await self._ask("GET", "/engine", within_s=_DESCRIBE_S)
-        engine = self._read(response, _Engine)
+        response = await self._http.ask("/engine", within_s=DESCRIBE_S)
+        engine = self._http.read(response, _Engine)
         return Description(
             facts=_facts(engine),
             incarnation=engine.incarnation,
@@ -110,7 +87,7 @@ class TorchEngine:
         """Load an adapter; one that is already there under this name and path is no error."""
         try:
             body = {"lora_name": name, "lora_path": path}
-            await self._ask("POST", "/v1/load_lora_adapter", body=body, within_s=_CHANGE_S)
+            await self._http.ask("/v1/load_lora_adapter", body=body)
         except PermanentEngineError:
             if not (await self.describe()).has(name, path):
                 raise
@@ -118,24 +95,15 @@ class TorchEngine:
     async def unload(self, name: str) -> None:
         """Forget an adapter; one that is not there is no error."""
         body = {"lora_name": name}
-        await self._ask(
-            "POST", "/v1/unload_lora_adapter", body=body, within_s=_CHANGE_S, missing_ok=True
-        )
+        await self._http.ask("/v1/unload_lora_adapter", body=body, accept=(HTTPStatus.NOT_FOUND,))
 
-    async def probe(self, name: str) -> None:
-        """Prove that the adapter answers, from its own cache only, and otherwise than the base."""
-        found = finding(
-            first=await self._answer(name),
-            again=await self._answer(name),
-            fresh=await self._answer(name, salt=secrets.token_hex(16)),
-            base=await self._of_base(),
-        )
-        if found:
-            raise PermanentEngineError(f"{name}: {found}")
+    async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
+        """Answer greedily, with what is cached under *salt* only."""
+        return await ask(self._http, model, question, salt=salt)
 
     async def swap_base(self, path: str) -> None:
         """Put another base in the place of the present one; one that is there is no error."""
-        await self._ask("POST", "/engine/base", body={"path": path}, within_s=_CHANGE_S)
+        await self._http.ask("/engine/base", body={"path": path})
 
     async def flush(self) -> None:
         """Refuse: it has no such call."""
@@ -145,62 +113,6 @@ class TorchEngine:
         """Refuse: a name is an identity here."""
         del name, path
         raise cannot((await self.describe()).facts, Capability.REPLACE)
-
-    async def _of_base(self) -> Answer:
-        engine = await self.describe()
-        if not self._base_answer or self._base_answer[0] != engine.incarnation:
-            self._base_answer = (engine.incarnation, await self._answer(engine.facts.base))
-        return self._base_answer[1]
-
-    async def _answer(self, model: str, *, salt: str = "") -> Answer:
-        body: dict[str, Any] = {
-            "model": model,
-            "prompt": _PROBE_PROMPT,
-            "max_tokens": _PROBE_TOKENS,
-            "temperature": 0,
-            "ignore_eos": True,
-            "logprobs": 1,
-        }
-        if salt:
-            body["cache_salt"] = salt
-        response = await self._ask("POST", "/v1/completions", body=body, within_s=_CHANGE_S)
-        found = self._read(response, _Completion).choices[0].logprobs
-        return Answer(found.tokens, found.token_logprobs)
-
-    def _read(self, response: httpx.Response, kind: type[T]) -> T:
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except (msgspec.MsgspecError, RecursionError) as cause:
-            raise PermanentEngineError(
-                f"{response.url} does not answer as vctl's engine: {cause}",
-                hint="is another program listening there?",
-            ) from cause
-
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: dict[str, Any] | None = None,
-        within_s: float,
-        missing_ok: bool = False,
-    ) -> httpx.Response:
-        try:
-            # httpx's limit is for each piece of an answer, ours for the whole.
-            async with asyncio.timeout(within_s):
-                response = await self._client.request(method, path, json=body, timeout=within_s)
-        except (httpx.HTTPError, TimeoutError) as cause:
-            why = str(cause) or type(cause).__name__
-            raise TemporaryEngineError(
-                f"the engine at {self._client.base_url} does not answer: {why}"
-            ) from cause
-        status = response.status_code
-        if not response.is_error or (missing_ok and status == HTTPStatus.NOT_FOUND):
-            return response
-        said = f"{method} {path}: {status} {_message(response)}"
-        if response.is_server_error or status in _BUSY:
-            raise TemporaryEngineError(said)
-        raise PermanentEngineError(said)
 
 
 def _facts(engine: _Engine) -> EngineFacts:
@@ -214,11 +126,3 @@ def _facts(engine: _Engine) -> EngineFacts:
         max_resident=engine.max_loras,
         max_rank=engine.max_lora_rank,
     )
-
-
-def _message(response: httpx.Response) -> str:
-    """Return the error's text, for a person to read; nothing is decided by it."""
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return response.text[:200]

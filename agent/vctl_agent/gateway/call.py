@@ -12,6 +12,7 @@ import msgspec
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.pins import Pin, own_id
 from vctl_agent.gateway.state import Target
+from vctl_plans.prompt import applied
 from vctl_plans.routing import (
     CONVERSATION,
     RELEASE_HEADER,
@@ -91,8 +92,13 @@ def read_asked(
     )
 
 
-def engine_body(call: Call, target: Target) -> bytes:
-    """Return the body for the engine: its own name of the model, and the cache salt.
+def engine_body(call: Call, target: Target, *, is_chat: bool = False) -> bytes:
+    """Return the body for the engine: its own name of the model, the cache salt, the prompt.
+
+    Args:
+        call: The client's.
+        target: What it is served by.
+        is_chat: The release's prompt, if it has one that is applied, is applied to it.
 
     Raises:
         Refused: 400, the client's own salt is not text.
@@ -102,6 +108,8 @@ def engine_body(call: Call, target: Target) -> bytes:
         "model": msgspec.Raw(_encoder.encode(target.model)),
         "cache_salt": msgspec.Raw(_encoder.encode(salt)),
     }
+    if is_chat and target.template:
+        replaced |= applied(target.template, call.fields)
     return _encoder.encode(call.fields | replaced)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from vctl_agent.gateway.prompts import Prompts
 from vctl_agent.gateway.state import (
     Known,
     ReleaseId,
@@ -63,9 +64,11 @@ class Live:
     ) -> None:
         self.acted = acted
         self.acknowledged = acted
-        self.targets: dict[ReleaseId, Target] = targets(acted.known, acted.agent)
+        self._prompts = Prompts()
+        templates = self._prompts.of(acted.agent)
+        self.targets: dict[ReleaseId, Target] = targets(acted.known, acted.agent, templates)
         self.named_headers = acted.known.named_headers()
-        self.loaded = loaded(acted.known, acted.agent)  # what peers may ask for as well
+        self.loaded = loaded(acted.known, acted.agent, templates)  # what peers may ask for as well
         self.suspended = ""  # why no update is taken any more; empty: updates are taken
         self.overrides: dict[str, int] = {}  # root's word for this node, over any route's
         self.is_frozen = False  # the agent's word stays as it is: another process hears it now
@@ -189,10 +192,11 @@ class Live:
     def _act(self, acted: Acted) -> None:
         _log_moved(self.acted.known.route_revisions(), acted.known.route_revisions())
         self.acted = acted
+        templates = self._prompts.of(acted.agent)
         self.named_headers = acted.known.named_headers()
-        self.loaded = loaded(acted.known, acted.agent)
+        self.loaded = loaded(acted.known, acted.agent, templates)
         named = {i: self.loaded[i] for i in self.overrides.items() if i in self.loaded}
-        self.targets = targets(acted.known, acted.agent) | named
+        self.targets = targets(acted.known, acted.agent, templates) | named
         self._latch()
         self._ring()
 

@@ -47,17 +47,16 @@ from vctl_plans.routing import (
     choose,
 )
 
-FORWARDED = frozenset(
-    {
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-        "/v1/responses",
-        "/tokenize",
-    }
-)
+CHATS = frozenset({"/v1/chat/completions", "/tokenize"})
+"""What a release's prompt is applied to: chats, and what says how long one is."""
+
+FORWARDED = CHATS | {
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/responses",
+}
 """What of an engine can be reached; everything else, its administration above all, is 404."""
 
 ENGINE_BROKE = 502
@@ -276,7 +275,7 @@ class Proxy:
             if target is None:
                 raise Elsewhere(message, code="release_not_ready")
             name = ModelName(target.model, call.model, seen.read)
-            body = engine_body(call, target)
+            body = engine_body(call, target, is_chat=request.path in CHATS)
             response = await self._ask(request, passage, body, name, seen=seen)
             if response.status == NOT_FOUND and not response.is_begun:
                 # The engine has started again and holds nothing, and the agent has yet to see it.
@@ -305,7 +304,8 @@ class Proxy:
         with self._receiver.answering(hop, passage.leg), self._references.hold(release_id):
             target = self._receiver.target(hop)
             name = ModelName(target.model, hop.service)
-            return await self._ask(request, passage, engine_body(read_call(body), target), name)
+            asked = engine_body(read_call(body), target, is_chat=request.path in CHATS)
+            return await self._ask(request, passage, asked, name)
 
     async def _ask(
         self,

@@ -20,6 +20,7 @@ from vctl_plans.errors import VctlError
 from vctl_plans.groups import Groups
 from vctl_plans.peers import Peer, Peers
 from vctl_plans.phase import Component
+from vctl_plans.prompt import Template
 from vctl_plans.release import Release
 from vctl_plans.route import Route
 from vctl_plans.routing import cache_salt
@@ -30,6 +31,11 @@ TENANT = "default"
 
 ReleaseId = tuple[str, int]
 """Service and number."""
+
+Templates = Mapping[str, Template]
+"""What is applied to chats, by the prompt's directory."""
+
+NO_TEMPLATES: Templates = {}
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -136,6 +142,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     weights_root: str
     adapter_root: str
     salt: str  # the cache salt of a request that brings none of its own
+    template: Template | None = None  # what is applied to its chats
 
     def salted(self, client_salt: str) -> str:
         """Return the cache salt of a request that brings *client_salt*."""
@@ -270,23 +277,33 @@ def newly_unreadable(before: Known, after: Known) -> list[Unreadable]:
     return [each for each in after.unreadable if each not in said]
 
 
-def targets(known: Known, agent: AgentState | None) -> dict[ReleaseId, Target]:
+def targets(
+    known: Known, agent: AgentState | None, templates: Templates = NO_TEMPLATES
+) -> dict[ReleaseId, Target]:
     """Return the releases that are routed and ready here, under the digest that was released."""
     serving = set(known.serving())
-    return {i: target for i, target in loaded(known, agent).items() if i in serving}
+    return {i: target for i, target in loaded(known, agent, templates).items() if i in serving}
 
 
-def loaded(known: Known, agent: AgentState | None) -> dict[ReleaseId, Target]:
-    """Return the releases that are ready here, routed or not, under the digest released."""
+def loaded(
+    known: Known, agent: AgentState | None, templates: Templates = NO_TEMPLATES
+) -> dict[ReleaseId, Target]:
+    """Return the releases that are ready here, routed or not, under the digest released.
+
+    One whose prompt is to be applied, and could not be read, is not.
+    """
     found = {}
     for here in agent.ready if agent else ():
         at = known.releases.get((here.service, here.number))
+        template = templates.get(here.prompt)
+        if here.prompt and template is None:
+            continue
         if at and at.release.digest and at.release.digest == here.digest:
-            found[here.service, here.number] = _target(at.release, here)
+            found[here.service, here.number] = _target(at.release, here, template)
     return found
 
 
-def _target(release: Release, ready: ReadyRelease) -> Target:
+def _target(release: Release, ready: ReadyRelease, template: Template | None) -> Target:
     roots = {name: artifact.root for name, artifact in release.components.items()}
     weights, adapter = roots.get(Component.WEIGHTS, ""), roots.get(Component.ADAPTER, "")
     return Target(
@@ -297,6 +314,7 @@ def _target(release: Release, ready: ReadyRelease) -> Target:
         weights_root=weights,
         adapter_root=adapter,
         salt=cache_salt(tenant=TENANT, weights_root=weights, adapter_root=adapter, client_salt=""),
+        template=template,
     )
 
 

@@ -34,11 +34,13 @@ from vctl_plans.document import (
     DEFAULT_WEIGHTS,
     AnyDocument,
     RollbackDocument,
+    golden_of,
     groups_of,
     resolve,
     sources,
 )
 from vctl_plans.errors import PlanError
+from vctl_plans.golden import Golden
 from vctl_plans.groups import Groups
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Request
 from vctl_plans.operate import start as decide_start
@@ -74,6 +76,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     wish: dict[Component, Artifact] | int
     groups: Groups | None = None
+    golden: Golden | None = None
     request: Request
 
 
@@ -280,6 +283,7 @@ async def begin(
             request=wish.request,
             supersede=flags.supersede,
             groups=wish.groups,
+            golden=wish.golden,
         )
 
     brings_base = Component.WEIGHTS in sources(document)
@@ -299,5 +303,6 @@ async def wish_of(session: Session, store: Store, document: AnyDocument, flags: 
         plan=plan,
         wish=number if isinstance(number, int) else found,
         groups=groups_of(document),
+        golden=golden_of(document),
         request=session.request(document.reason or flags.reason),
     )

@@ -10,6 +10,7 @@ from vctl_plans import basing
 from vctl_plans.alert import Alert, decided
 from vctl_plans.codec import encode
 from vctl_plans.errors import Conflict, Indeterminate
+from vctl_plans.fuse import Fuse
 from vctl_plans.keys import Keys
 from vctl_plans.operate import Begin, Continue
 from vctl_plans.peers import Peers
@@ -60,6 +61,8 @@ def begin_txn(keys: Keys, service: Service, begin: Begin, *, at: str = "") -> Tx
         write.append(Put(keys.release(name, begin.release.number), encode(begin.release)))
     if begin.groups:
         write.append(Put(keys.groups(begin.groups.digest), encode(begin.groups)))
+    if begin.golden:
+        write.append(Put(keys.golden(begin.golden.digest), encode(begin.golden)))
     if begin.route:
         write.append(Put(keys.route(name), encode(begin.route, over=service.route_bytes)))
     if begin.replaced:
@@ -154,6 +157,18 @@ def peers_txn(keys: Keys, peers: Peers, *, before: KeyValue | None, fence: int) 
             ModRevisionIs(key, before.mod_revision if before else 0),
         ),
         (Put(key, encode(peers)),),
+    )
+
+
+def fuse_txn(keys: Keys, fuse: Fuse, *, before: KeyValue | None, fence: int) -> Txn:
+    """Return the transaction that names who may be quarantined, in place of *before*."""
+    key = keys.fuse(fuse.service)
+    return Txn(
+        (
+            CreateRevisionIs(keys.conductor, fence),
+            ModRevisionIs(key, before.mod_revision if before else 0),
+        ),
+        (Put(key, encode(fuse)),),
     )
 
 

@@ -4,6 +4,7 @@
     verify(path, root | manifest)        ... and compare; RootMismatch names what differs
     diff(expected, actual)               two manifests: tensors, blocks, byte ranges
     prove(manifest, name), verify_tensor one tensor alone, with its proof of inclusion
+    read_template(path)                  what of a prompt the gateway applies to chats
     adapter_facts(path)                  rank, alpha, targets, base; checked against the tensors
     stated_facts(manifest, config)       the same, where the tensors are elsewhere
     encode, decode, load, save           a manifest as canonical JSON; reading it checks its digests
@@ -37,6 +38,7 @@ from .manifest import (
     save,
 )
 from .merkle import LEAF_BYTES
+from .prompt import PROMPT_FILE, has_template, read_template
 from .proof import Inclusion, TensorProof, prove, verify_tensor
 from .safetensors import FORMAT_MAX_HEADER_BYTES, MAX_HEADER_BYTES
 from .scan import Note, Progress, scan
@@ -53,6 +55,7 @@ __all__ = [
     "MANIFEST_NAME",
     "MANIFEST_SUFFIX",
     "MAX_HEADER_BYTES",
+    "PROMPT_FILE",
     "AdapterFacts",
     "Block",
     "Difference",
@@ -71,9 +74,11 @@ __all__ = [
     "decode",
     "diff",
     "encode",
+    "has_template",
     "load",
     "manifest_path",
     "prove",
+    "read_template",
     "save",
     "scan",
     "select_paths",

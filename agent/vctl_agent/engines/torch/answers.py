@@ -4,6 +4,7 @@ The rule to keep: a request holds its adapter and counts as in flight until its 
 made (in a stream: written), and not a moment longer, whichever way it ends.
 """
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Callable
@@ -38,6 +39,14 @@ class Answers:
         """POST /v1/chat/completions."""
         return await self._counted(request, "chat", parse_chat)
 
+    def _spoilt(self, call: Call) -> Call:
+        """Return the call as the faults on purpose have it, if there are any."""
+        self._service.faults.meet(call.model)
+        if not self._service.faults.is_stale(call.model):
+            return call
+        order = dataclasses.replace(call.order, is_stale=True)
+        return msgspec.structs.replace(call, order=order)
+
     async def _counted(
         self, request: web.Request, endpoint: str, parse: Parse
     ) -> web.StreamResponse:
@@ -45,7 +54,7 @@ class Answers:
         outcome = "cancelled"  # unless something else is seen to happen
         try:
             call = parse(await request.read(), self._service.engine.context)
-            self._service.faults.meet(call.model)
+            call = self._spoilt(call)
             with self._service.registry.use(call.model) as adapter:
                 answer = _Answer(
                     self._service, request, call=call, adapter=adapter, endpoint=endpoint

@@ -32,6 +32,7 @@ class Order:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     cache_salt: str = ""
+    is_stale: bool = False  # a fault on purpose: the cache takes its adapter for none, see `faults`
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Generation:
         self._order = order
         self._keys: list[bytes] = []
         if engine.cache is not None:
-            identity = cache_identity(engine.base, adapter)
+            identity = cache_identity(engine.base, None if order.is_stale else adapter)
             self._keys = block_keys(identity, order.cache_salt, order.prompt)
         self._sampler = Sampler(order.sampling, engine.banned)
         self._text = TextStream(order.stop)

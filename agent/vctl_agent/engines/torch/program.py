@@ -68,7 +68,8 @@ def serve(
     fault_file: Annotated[
         Path | None,
         typer.Option(
-            help="For tests: a file that names, one a line, models that answer 500;"
+            help="For tests: a file that names, one a line, models that answer 500, or after"
+            " 'stale' those that answer from what others left in the cache;"
             " read at each request."
         ),
     ] = None,
