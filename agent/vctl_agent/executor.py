@@ -7,8 +7,8 @@ is told by its type, and it is final only within the rollout that it happened in
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import structlog
 
@@ -22,11 +22,13 @@ from vctl_agent.fetched import Fetched
 from vctl_agent.golden import GoldenReader, ask_golden
 from vctl_agent.placing import directory, source_directory
 from vctl_agent.probed import BASE, Probed, golden_name
+from vctl_agent.registered import Registered
 from vctl_plans.errors import (
     ArtifactError,
     EngineError,
     MalformedPrompt,
     MalformedWeights,
+    NoRoom,
     NotAllowed,
     PermanentEngineError,
     RootMismatch,
@@ -56,6 +58,10 @@ _log = structlog.get_logger(__name__)
 OnPhase = Callable[[NodePhase, int], None]
 """Told the phase, and how much of a long fetch is done, in per cent; 0: nothing worth a word."""
 
+MakeRoom = Callable[[Artifact, bool], Awaitable[None]]
+"""Makes room on the disk for an artifact before it is brought, or, told so, since the disk is full;
+raises `NoRoom` where it knows that there is too little."""
+
 
 class Stopped(VctlError):  # noqa: N818  it stops, nothing is wrong
     """The agent is shutting down: no word about the bytes, hence no `ArtifactError`."""
@@ -83,6 +89,10 @@ class _Told:
         return phase, 0
 
 
+async def _all_room(_artifact: Artifact, _is_full: bool) -> None:  # noqa: FBT001  as `MakeRoom`
+    pass
+
+
 class Executor:
     """Carries out actions on this node's disk and engine."""
 
@@ -94,8 +104,10 @@ class Executor:
         watch: EngineWatch,
         artifacts: ArtifactStore,
         probed: Probed,
+        registered: Registered,
         application: Application,
         crashpoints: Crashpoints,
+        make_room: MakeRoom = _all_room,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -105,6 +117,8 @@ class Executor:
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
+        self._registered = registered
+        self._make_room = make_room
         self._application = application
         self._crashpoints = crashpoints
         self._changing = asyncio.Lock()  # an engine is asked for one change at a time
@@ -193,7 +207,12 @@ class Executor:
                 loop.call_soon_threadsafe(told.on_phase, *news)
 
         kind = KIND_OF[component]
-        await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
+        await self._make_room(artifact, False)
+        try:
+            await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
+        except NoRoom:
+            await self._make_room(artifact, True)  # for the next try
+            raise
 
     async def _load(self, release: Release) -> None:
         """Load the adapter; else, where it is loaded already, hand the rest to the application.
@@ -206,15 +225,17 @@ class Executor:
         path = directory(self._artifacts, adapter) if adapter else ""
         if adapter and not (seen and seen.has(release.engine_name, path)):
             _refuse_unverified(adapter)
-            await self._load_adapter(release.engine_name, path)
+            await self._load_adapter(release.engine_name, adapter)
         else:
             await self._application.give(release)
 
-    async def _load_adapter(self, name: str, path: str) -> None:
+    async def _load_adapter(self, name: str, adapter: Artifact) -> None:
+        path = str(self._artifacts.path(adapter.root))
         async with self._changing:
             self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
-            await self._engine.load(name, path)
-            seen = await self._watch.refresh()
+            with self._giving(adapter.root):
+                await self._engine.load(name, path)
+                seen = await self._look()
         if not seen or not seen.has(name, path):
             raise TemporaryEngineError(f"the engine took {name} and does not list it")
 
@@ -246,7 +267,7 @@ class Executor:
         _refuse_unverified(adapter)
         with self._condemning():
             await self._stage(release, lambda _phase, _percent: None)
-            await self._load_adapter(name, path)
+            await self._load_adapter(name, adapter)
         self._crashpoints.passed("named publicly")
         return path
 
@@ -256,10 +277,32 @@ class Executor:
         path = str(self._artifacts.path(release.adapter.root))
         async with self._changing:
             self._probed.discard(release.engine_name)
-            await self._engine.replace(name, path)
-            seen = await self._watch.refresh()
+            with self._giving(release.adapter.root):
+                await self._engine.replace(name, path)
+                seen = await self._look()
         if not seen or not seen.has(name, path):
             raise TemporaryEngineError(f"the engine replaced {name} and does not list it so")
+
+    @contextmanager
+    def _giving(self, root: str) -> Iterator[None]:
+        """Note that the engine gets *root*, unless it was removed, or rotted, since it was staged.
+
+        The look and the note are one step of the event loop, and so is a removal with its own look
+        at what is noted: either comes first, and the other heeds it.
+
+        Raises:
+            ArtifactError: It is to be verified, or brought, anew.
+        """
+        if not self._artifacts.is_staged(root):
+            raise ArtifactError(f"{root[:15]} does not lie here verified any more")
+        with self._registered.giving(root):
+            self._crashpoints.passed("given")
+            yield
+
+    async def _look(self) -> Description | None:
+        seen = await self._watch.refresh()
+        self._registered.see(seen)
+        return seen
 
     async def _probe(self, release: Release, golden: str, *, under: str) -> None:
         """Prove the model, and then the release: each is noted by itself, and not asked again."""
@@ -296,10 +339,11 @@ class Executor:
         path = str(self._artifacts.path(root)) if root else ""
         async with self._changing:
             before = self._watch.latest
-            with self._condemning():
-                await self._engine.swap_base(path)
-            self._crashpoints.passed("base swapped")
-            after = await self._watch.refresh()
+            with self._giving(root) if root else nullcontext():
+                with self._condemning():
+                    await self._engine.swap_base(path)
+                self._crashpoints.passed("base swapped")
+                after = await self._look()
         if after is None:
             raise TemporaryEngineError("the engine does not answer since its base was swapped")
         problem = _unconfirmed(before, after, path)

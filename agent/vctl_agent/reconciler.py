@@ -61,6 +61,7 @@ class Reconciler:
         executor: Does things.
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
+        completed: Adds to a report what others of the agent have to say in it.
         hashed: What was found at sources that an operator asked about.
         named: What was answered to those who asked for a service's own name.
         has_gateway: Whether this node has a gateway.
@@ -80,6 +81,7 @@ class Reconciler:
         executor: Executor,
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
+        completed: Callable[[NodeReport], NodeReport] = lambda report: report,
         hashed: Callable[[], tuple[Hashed, ...]] = tuple,
         named: Callable[[], tuple[Named, ...]] = tuple,
         has_gateway: bool = True,
@@ -94,6 +96,7 @@ class Reconciler:
         self._executor = executor
         self._on_report = on_report
         self._checks = checks
+        self._completed = completed
         self._hashed = hashed
         self._named = named
         self._has_gateway = has_gateway
@@ -120,6 +123,11 @@ class Reconciler:
         """Take the fleet's newest wishes."""
         self._fleet = fleet
         self.wake()
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The fleet's newest wishes; None: they were never told."""
+        return self._fleet
 
     def releases(self) -> list[Release]:
         """Return every release that is known, of all services."""
@@ -359,6 +367,7 @@ class Reconciler:
             named=self._named(),
             unmanaged=unmanaged(engine, self._fleet.services.values() if self._fleet else ()),
         )
+        report = self._completed(report)
         if report != self._report:
             self._report = report
             self._on_report(report)

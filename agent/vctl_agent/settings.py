@@ -49,6 +49,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hook_timeout: float  # seconds
     hook_token_file: Path | None
     scrub_interval: float  # seconds; 0: never
+    keep_artifacts: int  # of each service's newest releases
+    artifact_space: int  # bytes; 0: what the disk has
     prefix: str
     log_level: str
     crash_at: int
@@ -189,6 +191,10 @@ _OPTIONS = (
            "file with a bearer token for hooks that are addresses, read at each call"),
     Option("scrub-interval", "VCTL_SCRUB_INTERVAL", "6h", read.seconds,
            "time in which every staged artifact is hashed again, in the background; 0: never"),
+    Option("keep-artifacts", "VCTL_KEEP_ARTIFACTS", "3", read.whole_number,
+           "how many of each service's newest releases stay on disk though nothing needs them"),
+    Option("artifact-space", "VCTL_ARTIFACT_SPACE", "", read.optional_size,
+           "what artifacts may take, as in 500GiB; empty: what the disk has"),
     Option("prefix", "VCTL_PREFIX", DEFAULT_PREFIX, read.key_prefix, "root of vctl's keys in etcd"),
     Option("log-level", "VCTL_LOG_LEVEL", "info", read.log_level, "the lowest level to log"),
     Option("crash-at", CRASH_VARIABLE, "0", read.whole_number,

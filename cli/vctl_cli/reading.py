@@ -13,6 +13,7 @@ import msgspec
 from vctl_cli.session import Session
 from vctl_plans.codec import decode
 from vctl_plans.errors import PlanError
+from vctl_plans.etcdhealth import EtcdMember
 from vctl_plans.keys import Keys
 from vctl_plans.names import suggestion
 from vctl_plans.phase import Component
@@ -33,6 +34,10 @@ class Reader(Protocol):
 
     def list(self, prefix: str) -> Listing:
         """Read all keys under *prefix* at one revision."""
+        ...
+
+    def status(self) -> EtcdMember:
+        """Ask a member of etcd how it is."""
         ...
 
     def close(self) -> None:

@@ -34,6 +34,13 @@ ROOT = Verbs(
         "rollback": Verb("rollback:rollback", "Return a service to an earlier release."),
         "status": Verb("status:status", "Show the fleet's services and nodes."),
         "events": Verb("events:events", "Show what was decided on the fleet, by whom and why."),
+        "doctor": Verb("doctor:doctor", "Look for what is wrong, and say what mends it."),
+        "node": Verbs(
+            "Look after the nodes.",
+            {
+                "gc": Verb("node_gc:gc", "Have nodes remove the artifacts that nothing needs."),
+            },
+        ),
         "verify-weights": Verb(
             "verify_weights:verify_weights", "Hash weights and compare them with their root."
         ),

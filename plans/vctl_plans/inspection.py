@@ -102,8 +102,10 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     request: str
     removed: tuple[str, ...] = ()  # roots, those that went or would go; at most the first 50
+    count: int = 0  # of all of them
     freed_bytes: int = 0
     kept: int = 0  # artifacts that stay
+    reasons: dict[str, int] = {}  # why they stay, see `retention.Why`: how many of each
     problem: str = ""
 
 

@@ -67,6 +67,8 @@ class NodeReport(Value, frozen=True, kw_only=True):
     free_memory: float | None = None  # share of the engine's memory, 0 to 1; None: it does not tell
     kv_used: float | None = None  # share of its KV cache, 0 to 1, in coarse steps; None: not told
     adapters: int | None = None  # that the engine lists; None: it does not answer
+    disk_used: float | None = None  # share of the room for artifacts, in coarse steps; None: unseen
+    exposed: str = ""  # where the engine listens beyond loopback; empty: nowhere, or not told
     problem: str = ""  # of the engine as a whole: why it serves nothing until it is restarted
     checks: tuple[Checks, ...] = ()  # answers to requests that have not expired, and to the scrub
     hashed: tuple[Hashed, ...] = ()

@@ -19,6 +19,7 @@ from vctl_agent.hook import Hook
 from vctl_agent.local import AgentState, GatewayState, InFlight
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
+from vctl_agent.registered import Registered
 from vctl_plans import weights
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
@@ -190,6 +191,8 @@ class Node:
         self.artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
+        self.registered = Registered(state / "registered.json")
+        self.registered.open(())
         self.watch = EngineWatch(self.engine, lambda: None)
         self.application = Application(
             state,
@@ -205,6 +208,7 @@ class Node:
             watch=self.watch,
             artifacts=self.artifacts,
             probed=probed,
+            registered=self.registered,
             application=self.application,
             crashpoints=crashpoints,
             clock=lambda: self.now,

@@ -391,7 +391,7 @@ async def test_agent_killed_after_any_of_its_effects_goes_on(tmp_path: Path) -> 
         effects.append(cut.effect)
 
     own = ["release file", "hook load", "hook unload", "release file removed"]
-    assert {"stage", "load", "probe", "unload", *own} == set(effects)
+    assert {"stage", "given", "load", "probe", "unload", *own} == set(effects)
 
 
 async def _brought_and_taken(folder: Path, cut: Cut) -> None:

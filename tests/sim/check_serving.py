@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tests.sim.engine import BASE
-from tests.sim.facts import Acked, Answered, HandedOver, Loads, LostContact, Takes, Unloads
+from tests.sim.facts import Acked, Answered, HandedOver, Loads, LostContact, Removes, Takes, Unloads
 from tests.sim.memory import RATES, Last, Memory
 from tests.sim.world import KEYS
 from vctl_plans.groups import Group, Groups
@@ -141,6 +141,18 @@ def drained_before_taken(memory: Memory, fact: Takes) -> Iterator[str]:
     """I4: nor is a prompt taken under a request that is answered with it."""
     if fact.number in memory.world.service.releases:
         yield from _drained(memory, fact.node, [fact.number], fact.requests)
+
+
+def removed_when_nothing_reads_it(memory: Memory, fact: Removes) -> Iterator[str]:
+    """I4: no directory goes that a run of the engine was given, or that the application has."""
+    disk, engine = fact.node.disk, fact.node.engine
+    path = disk.path(fact.root)
+    if engine.is_up and path in engine.given:
+        yield f"I4: {fact.node.name} removes {path}, which this run of its engine was given"
+    releases = memory.world.service.releases
+    for number in disk.handed & releases.keys():
+        if fact.root in {made.root for made in releases[number].for_application.values()}:
+            yield f"I4: {fact.node.name} removes {path}, and the application has {number}"
 
 
 def _drained(memory: Memory, node: Any, numbers: list[int], requests: int) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tests.sim.check_serving import (
     groups_get_theirs,
     handed_over_to_the_ready,
     only_verified_bytes,
+    removed_when_nothing_reads_it,
     serves_without_the_store,
 )
 from tests.sim.check_writes import fuse_holds, progress, writes_hold
@@ -29,6 +30,7 @@ from tests.sim.facts import (
     HandedOver,
     Loads,
     LostContact,
+    Removes,
     Takes,
     Unloads,
     Wrote,
@@ -99,5 +101,6 @@ CHECKS: dict[type[Fact], list[Check]] = {
     Loads: [only_verified_bytes],
     Unloads: [drained_before_unloaded],
     Takes: [drained_before_taken],
+    Removes: [removed_when_nothing_reads_it],
 }
 """What is asked of each kind of fact."""

@@ -50,6 +50,7 @@ class Engine:
         self.starts = 1
         self.adapters: dict[str, Held] = {}
         self.proven: set[str] = set()  # adapters that passed a probe in any run
+        self.given: set[str] = set()  # paths that this run was told to load, and may read again
         self.asked: dict[int, tuple[str, Callable[[bool], None]]] = {}  # requests: adapter, told
         self.on_load: Callable[[str, str], None] = lambda *_: None
         self.on_unload: Callable[[str], None] = lambda *_: None
@@ -74,6 +75,7 @@ class Engine:
         if not self.is_up:
             self.is_up = True
             self.starts += 1
+            self.given.clear()
             self.on_change()
 
     # -- as the agent sees it ------------------------------------------------------------------
@@ -120,6 +122,7 @@ class Engine:
         """Do nothing."""
 
     def _load(self, name: str, path: str) -> None:
+        self.given.add(path)
         self._refuse("load", name)
         self.on_load(name, path)
         if not self.mood.lies and name not in self.adapters:

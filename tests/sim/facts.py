@@ -78,4 +78,11 @@ class Takes(msgspec.Struct, frozen=True):
     requests: int  # that are answered with it
 
 
-Fact = Wrote | HandedOver | Answered | Acked | LostContact | Loads | Unloads | Takes
+class Removes(msgspec.Struct, frozen=True):
+    """An artifact is about to be removed from a node's disk."""
+
+    node: Any
+    root: str
+
+
+Fact = Wrote | HandedOver | Answered | Acked | LostContact | Loads | Unloads | Takes | Removes
