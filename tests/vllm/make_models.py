@@ -55,7 +55,11 @@ def tokenizer() -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     made.train_from_iterator([_SENTENCE], trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        eos_token="<end>",
+        chat_template="{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}",
+    )
 
 
 def make_adapter(folder: Path, seed: int, *, rank: int = 8) -> None:

@@ -139,7 +139,7 @@ def test_engine_killed_during_a_rollout_loads_everything_again(
         fleet.until(lambda: _report(fleet, "n2").incarnation not in {"", before}, within_s=30)
         fleet.until(lambda: _ready(fleet, "n2") >= {1, number}, within_s=60)
         if fleet.rollout().phase is RolloutPhase.PAUSED:
-            assert "n2" in fleet.rollout().reason, fleet.rollout()
+            assert "n2" in fleet.stand()
             assert fleet.vctl("rollout", "resume", "--no-watch").code == 0
         fleet.until_phase(RolloutPhase.CONVERGED, within_s=90)
         load.wait_for(10, of=number)
@@ -179,7 +179,7 @@ def test_base_that_breaks_the_engine_is_never_served_and_the_engine_restarted(
     with the_load(fleet) as load:
         start = ("rollout", "start", "--weights", vllms[0].model("narrow"))
         said = fleet.vctl(*start, within_s=200)
-        refused, reason = fleet.rollout().to_release, fleet.rollout().reason
+        refused = fleet.rollout().to_release
         until(lambda: len(supervisor.started) > started, within_s=30, why=fleet.stand)
         supervisor.started[-1].wait_ready()
         assert fleet.vctl("rollout", "abort", within_s=100).code in {0, 3}
@@ -187,7 +187,7 @@ def test_base_that_breaks_the_engine_is_never_served_and_the_engine_restarted(
         load.wait_for(20, of=first)
 
     assert said.code == 4, said
-    assert "the change of its base broke off" in reason
+    assert "the change of its base broke off" in said.out + said.err
     told = json.loads((supervisor.folder / "told").read_text())
     assert ("restart", "vllm") == (told["event"], told["engine"])
     assert "broke off" in told["reason"]
