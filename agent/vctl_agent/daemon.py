@@ -31,6 +31,7 @@ from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.golden import GoldenReader
 from vctl_agent.hasher import Hasher
+from vctl_agent.gpu import Gpus
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence
@@ -132,6 +133,7 @@ class Agent:
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
             hashed=lambda: self._hasher.hashed,
+            memory=Gpus().memory,
         )
         self._office = self._made_office()
         self._presence = Presence(

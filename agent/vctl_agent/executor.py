@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import structlog
 
+from vctl_agent import admission
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
@@ -198,11 +199,14 @@ class Executor:
         seen = self._watch.latest
         path = str(self._artifacts.path(release.adapter.root)) if release.adapter else ""
         if path and not (seen and seen.has(release.engine_name, path)):
-            await self._load_adapter(release.engine_name, path)
+            await self._load_adapter(release, path)
         else:
             await self._application.give(release)
 
-    async def _load_adapter(self, name: str, path: str) -> None:
+    async def _load_adapter(self, release: Release, path: str) -> None:
+        name, seen = release.engine_name, self._watch.latest
+        if seen:
+            await admission.check(self._artifacts, release, seen)
         async with self._changing:
             self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
             await self._engine.load(name, path)

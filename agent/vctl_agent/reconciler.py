@@ -21,12 +21,14 @@ from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.gpu import Memory
 from vctl_agent.holdings import Held, Holdings, changed, in_flight, is_offered, own
 from vctl_agent.local import AgentState, GatewayState, ReadyRelease
+from vctl_agent.places import Places
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Key, Occasion, Tries
 from vctl_agent.watched import report_interval_s, watched
-from vctl_plans.base import is_of_base
+from vctl_plans.base import has_place, is_apart
 from vctl_plans.errors import VctlError
 from vctl_plans.fuse import spared_in_s
 from vctl_plans.golden import golden_of
@@ -41,6 +43,8 @@ from vctl_plans.snapshot import Fleet, Service
 _LONGEST_SLEEP_S = 5.0
 _MEMORY_STEP = 0.02
 """Of the engine's memory: a smaller change is not reported."""
+
+_KV_STEP = 0.1
 
 _log = structlog.get_logger(__name__)
 
@@ -60,6 +64,7 @@ class Reconciler:
         on_report: Given every report that differs from the one before.
         checks: What was found when artifacts were hashed again.
         hashed: What was found at sources that an operator asked about.
+        memory: What a GPU tells of its memory.
         clock: Monotonic seconds.
     """
 
@@ -77,6 +82,7 @@ class Reconciler:
         on_report: Callable[[NodeReport], None],
         checks: Callable[[], tuple[Checks, ...]] = tuple,
         hashed: Callable[[], tuple[Hashed, ...]] = tuple,
+        memory: Callable[[], Memory | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
@@ -94,6 +100,7 @@ class Reconciler:
         self._fleet: Fleet | None = None
         self._doing: dict[str, NodePhase] = {}  # by what is changed, see `changed`
         self._fetched: dict[Key, int] = {}  # per cent of a long fetch, by release
+        self._places = Places(node, doing=self._doing, is_hopeless=self._is_hopeless, memory=memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self._tries = Tries(clock)
         self._drain_began: dict[Key, float] = {}
@@ -150,6 +157,7 @@ class Reconciler:
             return _LONGEST_SLEEP_S
         engine = self._engine.latest
         self._base.look(self._fleet, engine)
+        self._places.look(self._fleet, engine)
         verdicts: list[tuple[Service, Release, Verdict]] = []
         for service in self._fleet.services.values():
             for release in self._holdings.of_interest(service, engine):
@@ -164,7 +172,7 @@ class Reconciler:
             f"release {release.number} of {service.name} is {verdict.phase}"
             for service, release, verdict in verdicts
             if release.number in service.current_route.serving
-            and is_of_base(service, release.number, self._node)
+            and has_place(service, release.number, self._node)
             and verdict.phase is not NodePhase.READY
         )
         waits = [self._base.wait_s(), *(verdict.wake_s for _, _, verdict in verdicts)]
@@ -180,12 +188,16 @@ class Reconciler:
     ) -> Facts:
         rollout = service.rollout
         is_wanted = release.number in wanted(service.route, rollout)
-        is_resident = held.is_whole if is_wanted else held.is_here
+        goes = is_apart(service, release.number, self._node)
+        is_resident = held.is_whole if is_wanted and not goes else held.is_here
         is_listed = rollout is not None and release.number in rollout.unload
         may_unload = is_listed and not is_wanted and held.may_be_here
         key = (service.name, release.number)
         failure = self._base.failure(release) or self._tries.failure(
-            key, _occasion(service, engine, release), is_wanted=is_wanted, is_resident=is_resident
+            key,
+            _occasion(service, engine, release),
+            is_wanted=is_wanted and not goes,
+            is_resident=is_resident,
         )
         return Facts(
             is_wanted=is_wanted,
@@ -193,10 +205,12 @@ class Reconciler:
             is_staged=self._holdings.is_staged(release),
             is_resident=is_resident,
             is_on_base=engine is None or self._base.is_on_base(release),
+            is_apart=goes,
+            no_place=self._places.problem(service, release) if is_wanted and not goes else "",
             is_probed=held.is_probed,
             is_offered=heard is not None and is_offered(service, release, heard, held),
             in_flight=in_flight(service, release, heard, held) if heard else None,
-            draining_s=self._draining_s(key, may_unload=may_unload),
+            draining_s=self._draining_s(key, may_unload=may_unload or goes),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
             suspect=engine.problem if engine else "",
             failure=failure,
@@ -208,6 +222,14 @@ class Reconciler:
                 node=self._node,
             ),
         )
+
+    def _is_hopeless(self, service: Service, release: Release) -> bool:
+        """Whether what was tried of a release was refused for good."""
+        on = _occasion(service, self._engine.latest, release)
+        found = self._base.failure(release) or self._tries.failure(
+            (service.name, release.number), on, is_wanted=True, is_resident=False
+        )
+        return found is not None and found.is_permanent
 
     def _draining_s(self, key: Key, *, may_unload: bool) -> float:
         if not may_unload:
@@ -325,6 +347,7 @@ class Reconciler:
             routes=link.heard.routes if link.heard else {},
             gateway_ok=link.is_current,
             free_memory=self._free(engine),
+            kv_used=_coarse(engine.kv_used) if engine else None,
             adapters=len(engine.adapters) if engine else None,
             problem=engine.problem if engine else "",
             checks=self._checks(),
@@ -344,6 +367,11 @@ class Reconciler:
         if now is None or before is None or abs(now - before) >= _MEMORY_STEP:
             self._free_memory = now
         return self._free_memory
+
+
+def _coarse(share: float | None) -> float | None:
+    """Return a share in steps: a smaller change is no news, and would be a write."""
+    return None if share is None else round(round(share / _KV_STEP) * _KV_STEP, 2)
 
 
 def _attempt(service: Service) -> str:

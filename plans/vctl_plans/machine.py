@@ -207,7 +207,7 @@ TABLE: dict[P, dict[type, Rule]] = {
         TakenOver: _TAKE_OVER,
     },
     P.SHIFTING: {
-        Observed: _rule(shift, P.SHIFTING, P.SOAKING, P.SETTLING, P.PAUSED),
+        Observed: _rule(shift, P.SHIFTING, P.SOAKING, P.SETTLING, P.PAUSED, P.FAILED),
         RollbackAsked: _ROLLBACK,
         AbortAsked: _ABORT,
         PauseAsked: _PAUSE,
@@ -227,7 +227,7 @@ TABLE: dict[P, dict[type, Rule]] = {
         TakenOver: _TAKE_OVER,
     },
     P.ROLLING_BACK: {
-        Observed: _rule(roll_back, P.ROLLED_BACK, P.PAUSED),
+        Observed: _rule(roll_back, P.ROLLED_BACK, P.PAUSED, P.FAILED),
         RollbackAsked: _ROLLBACK,
         TakenOver: _TAKE_OVER,
     },

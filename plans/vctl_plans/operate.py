@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vctl_plans import basing
+from vctl_plans import admission, basing, capacity
 from vctl_plans.alert import Alert
 from vctl_plans.base import Base
 from vctl_plans.decision import State
@@ -21,7 +21,7 @@ from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
-from vctl_plans.route import Route, override_of, place_of
+from vctl_plans.route import Route, override_of, place_of, without
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
 from vctl_plans.waves import by_waves_of
@@ -47,6 +47,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     golden: Golden | None = None  # likewise
     route: Route | None = None  # where the route changes at once
     base: Base | None = None  # where the fleet's base is locked, or no longer is
+    notes: tuple[str, ...] = ()  # what whoever asks should know, and nothing refuses
 
 
 class Attach(msgspec.Struct, frozen=True):
@@ -172,11 +173,18 @@ def beginning(
     """Return the beginning of a rollout that brings *target*.
 
     Raises:
-        PlanError: It changes the nodes' base, and cannot.
+        PlanError: It changes the nodes' base, and cannot; or engines do not take it, or have no
+            place for it.
         TransitionError: Another rollout changes it now.
     """
     goes_back, route = plan.strategy == "rollback", service.current_route
-    wave_size = basing.wave_size(service, plan, target, roster.nodes)
+    capacity.refuse_rank(service, target)
+    notes = admission.admit(service, target)
+    wave_size, found = basing.wave_size(service, plan, target, roster.nodes), capacity.Fit()
+    if not wave_size:
+        found = capacity.fit(service, target, allow_downtime=plan.allow_downtime)
+    if found.exchanges:
+        wave_size = basing.exchange_size(plan, roster.nodes)
     rollout = Rollout(
         id=request.id,
         service=service.name,
@@ -196,10 +204,12 @@ def beginning(
         from_place=place_of(route, plan.groups),
         wave_size=wave_size,
         wave=FULL_WEIGHT if wave_size and not route.stable else 0.0,
+        exchanges=found.exchanges,
+        free_memory=plan.free_memory,
         watches=plan.watch is not None,
         drain_s=plan.drain_s,
-        unload=_handed_on(service, replaced, target),
-        sentence=_first_sentence(target, len(roster.nodes), wave_size if route.stable else 0),
+        unload=tuple(sorted({*_handed_on(service, replaced, target), *found.gives_way})),
+        sentence=_first_sentence(target, roster, wave_size if route.stable else 0, found),
         request=request.id,
         by=request.by,
         reason=request.reason,
@@ -210,14 +220,25 @@ def beginning(
         roster=roster,
         replaced=replaced,
         release=new,
+        route=without(route, found.gives_way),
         base=basing.locked(service, rollout),
+        notes=(*notes, *found.notes),
     )
 
 
-def _first_sentence(target: Release, nodes: int, wave_size: int) -> str:
-    """Return what is done first, and what it takes where the nodes' base changes."""
+def _first_sentence(target: Release, roster: Roster, wave_size: int, found: capacity.Fit) -> str:
+    """Return what is done first, and what it takes where nodes change what they hold."""
+    nodes = len(roster.nodes)
     said = f"release {target.number} is prepared on {nodes} nodes"
-    return f"{said}; its base goes to them {by_waves_of(wave_size)}" if wave_size else said
+    if found.gives_way:
+        numbers = ", ".join(str(n) for n in found.gives_way)
+        said += f"; {numbers}, kept for an instant rollback, gives way to it"
+    if not wave_size:
+        return said
+    if not found.exchanges:
+        return f"{said}; its base goes to them {by_waves_of(wave_size)}"
+    said += f"; they unload what serves before they load it, {by_waves_of(wave_size)}"
+    return said + (": nothing serves meanwhile" if wave_size >= nodes else "")
 
 
 def refuse_nobody(roster: tuple[str, ...]) -> None:

@@ -19,8 +19,13 @@ class FakeEngine:
         self.capabilities: tuple[Capability, ...] = tuple(Capability)
         self.adapters: dict[str, str] = {}
         self.calls: list[tuple[str, str]] = []
+        self.evicted: list[str] = []  # adapters that it dropped by its own choice
         self.failures: dict[str, EngineError] = {}  # by method
         self.free_memory: float | None = None
+        self.memory_bytes: int | None = None
+        self.max_rank: int | None = None
+        self.base = "base"
+        self.kind = "fake"
         self.base_path = ""
         self.cached = 0  # entries; anything that is loaded or probed may leave some
         self.keeps_cache = False  # swaps its base and flushes nothing
@@ -46,12 +51,13 @@ class FakeEngine:
     def facts(self) -> EngineFacts:
         """What it can do."""
         return EngineFacts(
-            kind="fake",
+            kind=self.kind,
             version="1",
-            base="base",
+            base=self.base,
             capabilities=self.capabilities,
             max_adapters=self.max_adapters,
             max_resident=self.max_adapters,
+            max_rank=self.max_rank,
         )
 
     async def describe(self) -> Description:
@@ -65,11 +71,16 @@ class FakeEngine:
             cached=self.cached,
             adapters=held,
             free_memory=self.free_memory,
+            memory_bytes=self.memory_bytes,
         )
 
     async def load(self, name: str, path: str) -> None:
-        """Hold an adapter."""
+        """Hold an adapter; with all places taken, the one that came first is lost, as in vLLM."""
         self._meet("load", name)
+        if not self.lies and name not in self.adapters and len(self.adapters) >= self.max_adapters:
+            lost = next(iter(self.adapters))
+            self.evicted.append(lost)
+            del self.adapters[lost]
         if not self.lies:
             self.adapters[name] = path
 
