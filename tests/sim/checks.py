@@ -19,6 +19,7 @@ from tests.sim.check_serving import (
     groups_get_theirs,
     handed_over_to_the_ready,
     only_verified_bytes,
+    places_are_enough,
     serves_without_the_store,
 )
 from tests.sim.check_writes import fuse_holds, progress, writes_hold
@@ -96,7 +97,7 @@ CHECKS: dict[type[Fact], list[Check]] = {
     Answered: [answered_as_chosen],
     Acked: [acked_for_good],
     LostContact: [serves_without_the_store],
-    Loads: [only_verified_bytes],
+    Loads: [only_verified_bytes, places_are_enough],
     Unloads: [drained_before_unloaded],
     Takes: [drained_before_taken],
 }

@@ -26,8 +26,6 @@ FACTS = EngineFacts(
     version="1",
     base=BASE,
     capabilities=(Capability.ADAPTERS, Capability.LOGPROBS),
-    max_adapters=8,
-    max_resident=8,
 )
 
 
@@ -41,10 +39,12 @@ class Held(msgspec.Struct):
 class Engine:
     """One node's engine, as `vctl_agent.engines.port.Engine` asks."""
 
-    def __init__(self, kernel: Kernel, name: str, random: Random) -> None:
+    def __init__(self, kernel: Kernel, name: str, random: Random, *, places: int) -> None:
         self.kernel = kernel
         self.name = name
         self.random = random
+        self.facts = msgspec.structs.replace(FACTS, max_adapters=places)
+        self.places = places  # for adapters
         self.mood = Mood()
         self.is_up = True
         self.starts = 1
@@ -83,7 +83,7 @@ class Engine:
         if not self.is_up:
             raise TemporaryEngineError("the engine does not answer")
         return Description(
-            facts=FACTS,
+            facts=self.facts,
             incarnation=self.incarnation,
             adapters=tuple(Resident(name, held.path) for name, held in self.adapters.items()),
         )

@@ -66,7 +66,9 @@ class Agent:
         self.client.is_cut = node.is_cut
         crashpoints = Crashpoints()
         artifacts: Any = Artifacts(node.disk, lambda: node.engine.mood)
-        self._watch = EngineWatch(node.engine, self.wake)
+        self._watch = EngineWatch(
+            node.engine, self.wake, on_facts=lambda facts: self.presence.announce(facts)
+        )
         probed = MemoryProbed(node.disk)
         application: Any = Handed(node.disk, node.takes)
         executor = self._executor = Executor(
@@ -205,6 +207,7 @@ class Node:
         tell: Callable[[Any], None],
         count: Callable[[str], None],
         bad: set[int],
+        places: int,
     ) -> None:
         self.kernel = kernel
         self.name = name
@@ -214,7 +217,8 @@ class Node:
         self.random = Random(f"{seed}/{name}/agent")  # noqa: S311
         self.network = Network(f"{seed}/{name}/agent/net")
         self.disk = Disk(name)
-        self.engine = Engine(kernel, name, Random(f"{seed}/{name}/engine"))  # noqa: S311
+        own = Random(f"{seed}/{name}/engine")  # noqa: S311
+        self.engine = Engine(kernel, name, own, places=places)
         self.engine.on_load = self._loads
         self.engine.on_unload = self._unloads
         self.engine.on_change = self._engine_changed
@@ -278,7 +282,8 @@ class Node:
         agent = self.agent
         if agent and agent.process.is_running:
             agent.process.pause()
-            agent.leave(Engine(self.kernel, f"{self.name}-old", self.random))
+            places = self.engine.places
+            agent.leave(Engine(self.kernel, f"{self.name}-old", self.random, places=places))
             self.older.append(agent)
             self.start_agent()
 
