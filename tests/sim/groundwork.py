@@ -58,9 +58,7 @@ def beginning(nodes: int, releases: int, *, retain: int = 1) -> tuple[int, dict[
     return cluster.revision, dict(cluster._entries)
 
 
-def _serve(
-    cluster: MemoryCluster, number: int, roster: tuple[str, ...], *, retain: int
-) -> None:
+def _serve(cluster: MemoryCluster, number: int, roster: tuple[str, ...], *, retain: int) -> None:
     service = read(cluster)
     begin = operate.start(
         service,

@@ -1,6 +1,7 @@
 """Deliberate breakages, as in `mutants`: of nodes, barriers, conductors and gateways."""
 
 from tests.sim.mutants import PLANS, Mutant
+from tests.sim.mutants_places import PLACES
 
 _PLANS = "plans/vctl_plans"
 _AGENT = "agent/vctl_agent"
@@ -277,4 +278,4 @@ AGENT: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = (*PLANS, *AGENT)
+MUTANTS = (*PLANS, *AGENT, *PLACES)
