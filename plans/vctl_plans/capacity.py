@@ -62,6 +62,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     gives_way: tuple[int, ...] = ()  # retained releases of the service that make room for it
     exchanges: bool = False  # each node unloads what serves before it loads the release
+    retain: int | None = None  # releases that may be retained in the end; None: as many as asked
     notes: tuple[str, ...] = ()  # for whoever starts it
 
 
@@ -118,8 +119,9 @@ def fit(service: "Service", target: Release, *, allow_downtime: bool) -> Fit:
     around, name, route = service.around.room, target.engine_name, service.current_route
     live = adapters(service, route.serving)
     retained = [n for n in route.instant if n in service.releases]
+    spare = _spare(service, target)
     if around is None or not name or name in live | adapters(service, retained):
-        return Fit()  # nothing is loaded that is not there
+        return Fit(retain=spare)  # nothing is loaded that is not there
     live |= around.others
     notes = _unknown(around)
     given: list[int] = []
@@ -132,11 +134,25 @@ def fit(service: "Service", target: Release, *, allow_downtime: bool) -> Fit:
     elif around.served:
         is_short = is_short or len(live) + 1 > around.served.limit
     if not is_short:
-        return Fit(gives_way=tuple(given), notes=notes)
+        return Fit(gives_way=tuple(given), notes=notes, retain=spare)
     can_exchange = _can_exchange(service, around, name)
     if allow_downtime and can_exchange:
-        return Fit(gives_way=route.instant, exchanges=True, notes=notes)
+        return Fit(gives_way=route.instant, exchanges=True, notes=notes, retain=0)
     raise _refusal(service, target, around, can_exchange=can_exchange)
+
+
+def _spare(service: "Service", target: Release) -> int | None:
+    """Return how many releases may be retained once *target* is stable; None: any number.
+
+    What a service retains gives way to its own rollouts and to no other's. So where there are
+    others, one place is left free: else none of them could change any more.
+    """
+    around = service.around.room
+    if around is None or around.held is None or not around.others:
+        return None
+    groups = adapters(service, {o.release for o in service.current_route.overrides})
+    taken = around.others | around.kept | groups | {target.engine_name}
+    return max(0, around.held.limit - len(taken) - 1)
 
 
 def no_place(facts: EngineFacts | None, *, name: str, held: set[str], before: set[str]) -> str:
@@ -289,7 +305,8 @@ def _refusal(service: "Service", target: Release, around: Room, *, can_exchange:
     serving = ", ".join(str(n) for n in sorted(route.serving))
     beside = [f"release {serving}, which serves"] if serving else []
     theirs = len(around.others | around.kept if is_held else around.others)
-    beside += [f"{theirs} of other services"] if theirs else []
+    kept = f", {len(around.kept)} of them retained" if is_held and around.kept else ""
+    beside += [f"{theirs} of other services{kept}"] if theirs else []
     hint = f"start them with {setting(least.kind, side=len(side), held=len(whole))}"
     if can_exchange:
         hint += "; or allow_downtime: true (--allow-downtime), to unload before loading"

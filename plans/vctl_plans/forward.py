@@ -199,6 +199,8 @@ def _settle(state: State, why: str) -> Decision:
     hold, nothing else can stay loaded.
     """
     route, number, retain = state.route, state.rollout.to_release, state.plan.retain
+    if state.rollout.retain is not None:
+        retain = min(retain, state.rollout.retain)
     if state.rollout.wave_size:
         retain = 0
     if state.rollout.groups:

@@ -205,6 +205,7 @@ def beginning(
         wave_size=wave_size,
         wave=FULL_WEIGHT if wave_size and not route.stable else 0.0,
         exchanges=found.exchanges,
+        retain=found.retain,
         free_memory=plan.free_memory,
         watches=plan.watch is not None,
         drain_s=plan.drain_s,

@@ -61,6 +61,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     wave_size: int = 0  # nodes that may be without what they are to hold at once; 0: all hold both
     wave: float = 0.0  # nodes whose share is below hold the base of `to_release`: see `base`
     exchanges: bool = False  # nodes hold one of both adapters at a time, on one base
+    retain: int | None = None  # the most releases that have a place to stay; None: as planned
     free_memory: float | None = None  # the share that a load must leave free; None: the default
     watches: bool = False  # whether gateways are to report what they count, for guardrails
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's

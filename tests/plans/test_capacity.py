@@ -120,8 +120,34 @@ def test_other_services_count_by_what_they_serve_and_retain() -> None:
         fit(service, service.releases[2], allow_downtime=False)
 
     assert "engines hold 4 adapters on n0, and 5 would be needed" in refused.value.message
-    assert "release 1, which serves and 3 of other services" in refused.value.message
+    assert (
+        "release 1, which serves and 3 of other services, 1 of them retained"
+    ) in refused.value.message
     assert refused.value.hint.startswith("start them with --max-loras 4 --max-cpu-loras 5; or")
+
+
+@pytest.mark.parametrize(("limit", "retain"), [(8, 5), (4, 1), (3, 0), (2, None)])
+def test_one_place_is_left_for_other_services(limit: int, retain: int | None) -> None:
+    """What one retains gives way to no other: in the last place it would keep all others from it."""
+    each = facts(max_adapters=limit)
+    service = a_full_service(a_route(stable=1), each, others=(another("chat", 1),))
+    if retain is None:
+        with pytest.raises(PlanError):
+            fit(service, service.releases[2], allow_downtime=False)
+        return
+
+    assert Fit(retain=retain) == fit(service, service.releases[2], allow_downtime=False)
+
+
+def test_no_more_is_retained_than_has_a_place() -> None:
+    story = Story().serve(1)
+    story.start(an_adapter_wish(2))
+    story.service = msgspec.structs.replace(
+        story.service, rollout=msgspec.structs.replace(story.rollout, retain=0)
+    )
+
+    assert P.CONVERGED is story.run()
+    assert () == story.route.instant
 
 
 def test_releases_of_one_root_take_one_place() -> None:
@@ -195,7 +221,7 @@ def test_candidate_of_another_service_counts() -> None:
     turns = msgspec.structs.replace(runs, service="chat", exchanges=True, wave_size=1)
     chat = msgspec.structs.replace(chat, rollout=turns)
     service = a_full_service(a_route(stable=1), facts(max_adapters=3), others=(chat,))
-    assert Fit() == fit(service, service.releases[2], allow_downtime=False)
+    assert Fit(retain=0) == fit(service, service.releases[2], allow_downtime=False)
 
 
 @given(

@@ -29,6 +29,7 @@ from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.watched import report_interval_s, watched
+from vctl_plans.capability import EngineFacts
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase
 
@@ -66,9 +67,7 @@ class Agent:
         self.client.is_cut = node.is_cut
         crashpoints = Crashpoints()
         artifacts: Any = Artifacts(node.disk, lambda: node.engine.mood)
-        self._watch = EngineWatch(
-            node.engine, self.wake, on_facts=lambda facts: self.presence.announce(facts)
-        )
+        self._watch = EngineWatch(node.engine, self.wake, on_facts=self._on_facts)
         probed = MemoryProbed(node.disk)
         application: Any = Handed(node.disk, node.takes)
         executor = self._executor = Executor(
@@ -136,6 +135,9 @@ class Agent:
             if watching != self._watching:  # else it would be woken for nothing
                 self._watching = watching
                 self.statistics.watch(fleet)
+
+    def _on_facts(self, facts: EngineFacts) -> None:
+        self.presence.announce(facts)
 
     def leave(self, engine: Engine) -> None:
         """Be on another machine, whose engine is dead and whose gateway is gone."""
