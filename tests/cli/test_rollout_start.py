@@ -499,6 +499,7 @@ def a_narrow_fleet(places: int | None, *, kind: str = "vllm", **more: object) ->
     vctl = a_fleet(releases=2, route=route)
     for node in NODES:
         record = a_record(node)
+        assert record.facts
         facts = msgspec.structs.replace(record.facts, kind=kind, max_adapters=places, **more)
         vctl.put(KEYS.node(node), msgspec.structs.replace(record, facts=facts))
     return vctl
