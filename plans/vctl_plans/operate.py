@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vctl_plans import admission, basing, capacity
+from vctl_plans import basing
 from vctl_plans.alert import Alert
 from vctl_plans.base import Base
 from vctl_plans.decision import State
@@ -18,13 +18,13 @@ from vctl_plans.golden import Golden, refuse_serving
 from vctl_plans.groups import Groups
 from vctl_plans.machine import step
 from vctl_plans.phase import Component, RolloutPhase
+from vctl_plans.placing import first_sentence, place
 from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
 from vctl_plans.route import Route, override_of, place_of, without
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
-from vctl_plans.waves import by_waves_of
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,13 +178,8 @@ def beginning(
         TransitionError: Another rollout changes it now.
     """
     goes_back, route = plan.strategy == "rollback", service.current_route
-    capacity.refuse_rank(service, target)
-    notes = admission.admit(service, target)
-    wave_size, found = basing.wave_size(service, plan, target, roster.nodes), capacity.Fit()
-    if not wave_size:
-        found = capacity.fit(service, target, allow_downtime=plan.allow_downtime)
-    if found.exchanges:
-        wave_size = basing.exchange_size(plan, roster.nodes)
+    placed = place(service, plan, target, roster)
+    gives_way = placed.fit.gives_way
     rollout = Rollout(
         id=request.id,
         service=service.name,
@@ -202,15 +197,15 @@ def beginning(
         groups=plan.groups,
         from_override=override_of(route, plan.groups),
         from_place=place_of(route, plan.groups),
-        wave_size=wave_size,
-        wave=FULL_WEIGHT if wave_size and not route.stable else 0.0,
-        exchanges=found.exchanges,
-        retain=found.retain,
+        wave_size=placed.wave_size,
+        wave=FULL_WEIGHT if placed.wave_size and not route.stable else 0.0,
+        exchanges=placed.fit.exchanges,
+        retain=placed.fit.retain,
         free_memory=plan.free_memory,
         watches=plan.watch is not None,
         drain_s=plan.drain_s,
-        unload=tuple(sorted({*_handed_on(service, replaced, target), *found.gives_way})),
-        sentence=_first_sentence(target, roster, wave_size if route.stable else 0, found),
+        unload=tuple(sorted({*_handed_on(service, replaced, target), *gives_way})),
+        sentence=first_sentence(target, roster, placed, is_first=not route.stable),
         request=request.id,
         by=request.by,
         reason=request.reason,
@@ -221,25 +216,10 @@ def beginning(
         roster=roster,
         replaced=replaced,
         release=new,
-        route=without(route, found.gives_way),
+        route=without(route, gives_way),
         base=basing.locked(service, rollout),
-        notes=(*notes, *found.notes),
+        notes=placed.notes,
     )
-
-
-def _first_sentence(target: Release, roster: Roster, wave_size: int, found: capacity.Fit) -> str:
-    """Return what is done first, and what it takes where nodes change what they hold."""
-    nodes = len(roster.nodes)
-    said = f"release {target.number} is prepared on {nodes} nodes"
-    if found.gives_way:
-        numbers = ", ".join(str(n) for n in found.gives_way)
-        said += f"; {numbers}, kept for an instant rollback, gives way to it"
-    if not wave_size:
-        return said
-    if not found.exchanges:
-        return f"{said}; its base goes to them {by_waves_of(wave_size)}"
-    said += f"; they unload what serves before they load it, {by_waves_of(wave_size)}"
-    return said + (": nothing serves meanwhile" if wave_size >= nodes else "")
 
 
 def refuse_nobody(roster: tuple[str, ...]) -> None:

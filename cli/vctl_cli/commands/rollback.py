@@ -1,6 +1,6 @@
 """`vctl rollback`: back to an earlier release; with `--now` traffic first, in one transaction.
 
-Nothing may come between the start of the process and that transaction but two reads: each import
+Nothing may come between the start of the process and that transaction but few reads: each import
 and each question here is time that bad answers go on.
 """
 
