@@ -30,8 +30,8 @@ from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.golden import GoldenReader
-from vctl_agent.hasher import Hasher
 from vctl_agent.gpu import Gpus
+from vctl_agent.hasher import Hasher
 from vctl_agent.hook import Hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.presence import Presence

@@ -92,6 +92,10 @@ def _towards_ready(facts: Facts) -> Verdict:
         return _apart(facts)
     if facts.is_resident:
         return Verdict(N.READY) if facts.is_probed else Verdict(N.PROBING, Action.PROBE)
+    return _towards_resident(facts)
+
+
+def _towards_resident(facts: Facts) -> Verdict:
     if facts.is_staged and facts.no_place:
         return Verdict(N.STAGED, reason=facts.no_place, wake_s=_LOOK_S)
     if facts.is_staged:

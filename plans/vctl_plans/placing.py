@@ -1,4 +1,4 @@
-"""How a start's release comes to its nodes: beside what serves, in place of it, or on another base."""
+"""How a release comes to its nodes: beside what serves, in its place, or on another base."""
 
 import msgspec
 

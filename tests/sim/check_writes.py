@@ -14,8 +14,8 @@ from tests.sim.memory import RATES, Memory
 from tests.sim.world import KEYS, World
 from tests.sim.writing import Writing, writing_of
 from vctl_plans import invariants
-from vctl_plans.fuse import Fuse
 from vctl_plans.base import is_apart
+from vctl_plans.fuse import Fuse
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.plan import Plan
