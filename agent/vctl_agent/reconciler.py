@@ -8,6 +8,7 @@ at a time: releases of one root share their adapter in the engine, and nothing e
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -44,7 +45,7 @@ _LONGEST_SLEEP_S = 5.0
 _MEMORY_STEP = 0.02
 """Of the engine's memory: a smaller change is not reported."""
 
-_KV_STEP = 0.1
+_KV_STEPS = 20
 
 _log = structlog.get_logger(__name__)
 
@@ -347,7 +348,7 @@ class Reconciler:
             routes=link.heard.routes if link.heard else {},
             gateway_ok=link.is_current,
             free_memory=self._free(engine),
-            kv_used=_coarse(engine.kv_used) if engine else None,
+            kv_used=self._kv_used(engine),
             adapters=len(engine.adapters) if engine else None,
             problem=engine.problem if engine else "",
             checks=self._checks(),
@@ -361,17 +362,23 @@ class Reconciler:
         is_fetching = phase is NodePhase.FETCHING
         return self._fetched.get((release.service, release.number), 0) if is_fetching else 0
 
+    def _kv_used(self, engine: Description | None) -> float | None:
+        """Return the share of the KV cache in use, while a rollout asks: else each step is a write.
+
+        In steps, and never less than it is.
+        """
+        services = self._fleet.services.values() if self._fleet else ()
+        asks = any(s.is_running and s.rollout and s.rollout.asks_kv for s in services)
+        if not asks or engine is None or engine.kv_used is None:
+            return None
+        return min(1.0, math.ceil(engine.kv_used * _KV_STEPS) / _KV_STEPS)
+
     def _free(self, engine: Description | None) -> float | None:
         """Return the free share of memory; a small change is no news, and would be a write."""
         now, before = engine.free_memory if engine else None, self._free_memory
         if now is None or before is None or abs(now - before) >= _MEMORY_STEP:
             self._free_memory = now
         return self._free_memory
-
-
-def _coarse(share: float | None) -> float | None:
-    """Return a share in steps: a smaller change is no news, and would be a write."""
-    return None if share is None else round(round(share / _KV_STEP) * _KV_STEP, 2)
 
 
 def _attempt(service: Service) -> str:

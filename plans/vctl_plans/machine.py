@@ -11,6 +11,7 @@ The order that keeps requests safe, and that no change may break:
 2. more traffic moves only in the plan's order: after the soak of the step before, with its
    guardrails passed, or an operator's promotion of it, and while the gate is met;
 3. the unload list is written only after every counted node reported the route that leaves it out;
+   a start may list what was only retained, which had no traffic before it;
 4. a revoked release is in no later route.
 """
 

@@ -202,6 +202,7 @@ def beginning(
         exchanges=placed.fit.exchanges,
         retain=placed.fit.retain,
         free_memory=plan.free_memory,
+        asks_kv=plan.kv_used is not None,
         watches=plan.watch is not None,
         drain_s=plan.drain_s,
         unload=tuple(sorted({*_handed_on(service, replaced, target), *gives_way})),

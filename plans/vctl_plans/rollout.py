@@ -62,6 +62,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     wave: float = 0.0  # nodes whose share is below hold the base of `to_release`: see `base`
     exchanges: bool = False  # nodes hold one of both adapters at a time, on one base
     retain: int | None = None  # the most releases that have a place to stay; None: as planned
+    asks_kv: bool = False  # its gate asks how much of their KV caches nodes have in use
     free_memory: float | None = None  # the share that a load must leave free; None: the default
     watches: bool = False  # whether gateways are to report what they count, for guardrails
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's

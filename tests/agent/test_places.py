@@ -230,6 +230,24 @@ async def test_plan_that_demands_memory_is_not_served_on_hope(
     assert said == reason(node, 1)
 
 
+@pytest.mark.parametrize(("used", "told"), [(0.0, 0.0), (0.801, 0.85), (0.85, 0.85), (1.0, 1.0)])
+async def test_kv_cache_is_told_while_a_rollout_asks(
+    tmp_path: Path, used: float, told: float
+) -> None:
+    """In steps, never less than it is; else every request would be a write."""
+    node, releases = a_node(tmp_path, 8), make_releases(tmp_path, 2)
+    node.engine.kv_used = used
+    route = Route(service=SERVICE, stable=1)
+    node.reconciler.want(a_fleet(releases, route=route, rollout=a_rollout(2)))
+    await node.settle(lambda: bool(node.reports) and node.phase(2) is NodePhase.READY)
+    assert node.reports[-1].kv_used is None
+
+    node.reconciler.want(a_fleet(releases, route=route, rollout=a_rollout(2, asks_kv=True)))
+    await node.idle()
+
+    assert told == node.reports[-1].kv_used
+
+
 # -- bad adapters ---------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ class FakeEngine:
         self.failures: dict[str, EngineError] = {}  # by method
         self.free_memory: float | None = None
         self.memory_bytes: int | None = None
+        self.kv_used: float | None = None
         self.max_rank: int | None = None
         self.base = "base"
         self.kind = "fake"
@@ -72,6 +73,7 @@ class FakeEngine:
             adapters=held,
             free_memory=self.free_memory,
             memory_bytes=self.memory_bytes,
+            kv_used=self.kv_used,
         )
 
     async def load(self, name: str, path: str) -> None:
