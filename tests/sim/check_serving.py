@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tests.sim.engine import BASE
-from tests.sim.facts import Acked, Answered, HandedOver, Loads, LostContact, Takes, Unloads
+from tests.sim.facts import Acked, Answered, Asks, HandedOver, Loads, LostContact, Takes, Unloads
 from tests.sim.memory import RATES, Last, Memory
 from tests.sim.world import KEYS
 from vctl_plans.groups import Group, Groups
@@ -129,7 +129,7 @@ def only_verified_bytes(_memory: Memory, fact: Loads) -> Iterator[str]:
         yield f"I1: {fact.node.name} loads {fact.path}, which was not verified"
 
 
-def places_are_enough(_memory: Memory, fact: Loads) -> Iterator[str]:
+def places_are_enough(_memory: Memory, fact: Asks | Loads) -> Iterator[str]:
     """I4: an engine is never asked for more than it has places for: it would drop what serves."""
     engine = fact.node.engine
     if fact.name not in engine.adapters and len(engine.adapters) >= engine.places:

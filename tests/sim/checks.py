@@ -26,6 +26,7 @@ from tests.sim.check_writes import fuse_holds, progress, writes_hold
 from tests.sim.facts import (
     Acked,
     Answered,
+    Asks,
     Fact,
     HandedOver,
     Loads,
@@ -97,6 +98,7 @@ CHECKS: dict[type[Fact], list[Check]] = {
     Answered: [answered_as_chosen],
     Acked: [acked_for_good],
     LostContact: [serves_without_the_store],
+    Asks: [places_are_enough],
     Loads: [only_verified_bytes, places_are_enough],
     Unloads: [drained_before_unloaded],
     Takes: [drained_before_taken],

@@ -51,6 +51,7 @@ class Engine:
         self.adapters: dict[str, Held] = {}
         self.proven: set[str] = set()  # adapters that passed a probe in any run
         self.asked: dict[int, tuple[str, Callable[[bool], None]]] = {}  # requests: adapter, told
+        self.on_ask: Callable[[str], None] = lambda _: None
         self.on_load: Callable[[str, str], None] = lambda *_: None
         self.on_unload: Callable[[str], None] = lambda *_: None
         self.on_change: Callable[[], None] = lambda: None
@@ -90,6 +91,7 @@ class Engine:
 
     async def load(self, name: str, path: str) -> None:
         """Load an adapter."""
+        self.on_ask(name)
         await self._call(lambda: self._load(name, path), 0.4)
 
     async def unload(self, name: str) -> None:

@@ -13,7 +13,7 @@ from tests.builders import SERVICE
 from tests.sim.client import Client
 from tests.sim.disk import Artifacts, Disk, Handed
 from tests.sim.engine import Engine
-from tests.sim.facts import Loads, Takes, Unloads
+from tests.sim.facts import Asks, Loads, Takes, Unloads
 from tests.sim.gateway import Gateway
 from tests.sim.kernel import Event, Kernel, Process
 from tests.sim.network import Network
@@ -221,6 +221,7 @@ class Node:
         self.disk = Disk(name)
         own = Random(f"{seed}/{name}/engine")  # noqa: S311
         self.engine = Engine(kernel, name, own, places=places)
+        self.engine.on_ask = lambda adapter: tell(Asks(self, adapter))
         self.engine.on_load = self._loads
         self.engine.on_unload = self._unloads
         self.engine.on_change = self._engine_changed
