@@ -118,7 +118,8 @@ def fit(service: "Service", target: Release, *, allow_downtime: bool) -> Fit:
     """
     around, name, route = service.around.room, target.engine_name, service.current_route
     live = adapters(service, route.serving)
-    retained = [n for n in route.instant if n in service.releases]
+    # What groups have of their own may be retained as well; it serves, and gives way to nothing.
+    retained = [n for n in route.instant if n in service.releases and n not in route.serving]
     spare = _spare(service, target)
     if around is None or not name or name in live | adapters(service, retained):
         return Fit(retain=spare)  # nothing is loaded that is not there
@@ -137,7 +138,7 @@ def fit(service: "Service", target: Release, *, allow_downtime: bool) -> Fit:
         return Fit(gives_way=tuple(given), notes=notes, retain=spare)
     can_exchange = _can_exchange(service, around, name)
     if allow_downtime and can_exchange:
-        return Fit(gives_way=route.instant, exchanges=True, notes=notes, retain=0)
+        return Fit(gives_way=(*given, *retained), exchanges=True, notes=notes, retain=0)
     raise _refusal(service, target, around, can_exchange=can_exchange)
 
 

@@ -209,6 +209,22 @@ def test_groups_keep_theirs_while_the_default_is_exchanged() -> None:
     assert fit(service, service.releases[2], allow_downtime=True).exchanges
 
 
+@pytest.mark.parametrize("allow_downtime", [False, True])
+def test_what_groups_have_does_not_give_way_though_it_is_retained_too(
+    *, allow_downtime: bool
+) -> None:
+    route = a_route(stable=2, instant=(1,), overrides=(Override(group="g", release=1),))
+    service = a_full_service(route, facts(max_adapters=2))
+    if not allow_downtime:
+        with pytest.raises(PlanError):
+            fit(service, service.releases[3], allow_downtime=False)
+        return
+
+    found = fit(service, service.releases[3], allow_downtime=True)
+
+    assert (True, ()) == (found.exchanges, found.gives_way)
+
+
 def test_candidate_of_another_service_counts() -> None:
     chat = another("chat", 1, 2)
     runs = a_rollout(from_release=1, to_release=2)
