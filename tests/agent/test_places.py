@@ -1,5 +1,6 @@
 """An engine whose places are full is asked for nothing, and what serves is never what gives way."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -61,7 +62,18 @@ async def test_two_that_are_brought_at_once_do_not_share_a_place(tmp_path: Path)
     node, releases = a_node(tmp_path, 1), make_releases(tmp_path, 2)
     route = Route(service=SERVICE, stable=1, candidate=2, weight=50)
 
+    loads, may_load = node.engine.load, asyncio.Event()
+
+    async def load(name: str, path: str) -> None:
+        await may_load.wait()
+        await loads(name, path)
+
+    node.engine.load = load  # type: ignore[method-assign]
     node.reconciler.want(a_fleet(releases, route=route))
+    waits = {NodePhase.STAGED, NodePhase.LOADING}
+    await node.settle(lambda: waits == {node.phase(1), node.phase(2)})
+    await node.idle()
+    may_load.set()
     await node.settle(lambda: bool(node.engine.adapters))
     await node.idle()
 

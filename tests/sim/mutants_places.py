@@ -67,11 +67,11 @@ PLACES: tuple[Mutant, ...] = (
         tests=_CAPACITY,
     ),
     Mutant(
-        name="retain what was exchanged",
+        name="retain what is on another base",
         file=f"{_PLANS}/forward.py",
         old="    if state.rollout.wave_size:\n        retain = 0\n",
         new="    if state.rollout.wave_size < 0:\n        retain = 0\n",
-        tests=_CAPACITY,
+        tests=("tests/plans/test_waves.py",),
     ),
     Mutant(
         name="leave nodes with nothing when their one place refuses",
