@@ -31,6 +31,7 @@ from vctl_agent.executor import Executor
 from vctl_agent.exposure import Exposure
 from vctl_agent.gatewaylink import open_link
 from vctl_agent.golden import GoldenReader
+from vctl_agent.gpu import Gpus
 from vctl_agent.hasher import Hasher
 from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
@@ -133,6 +134,7 @@ class Agent:
             hashed=lambda: self._hasher.hashed,
             named=lambda: self._namer.named,
             has_gateway=settings.gateway != "none",
+            memory=Gpus().memory,
         )
         self._office = self._made_office()
         self._presence = Presence(

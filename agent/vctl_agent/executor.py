@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 import structlog
 
+from vctl_agent import admission
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
@@ -225,6 +226,8 @@ class Executor:
         path = directory(self._artifacts, adapter) if adapter else ""
         if adapter and not (seen and seen.has(release.engine_name, path)):
             _refuse_unverified(adapter)
+            if seen:
+                await admission.check(self._artifacts, release, seen)
             await self._load_adapter(release.engine_name, adapter)
         else:
             await self._application.give(release)

@@ -134,6 +134,11 @@ def own(release: Release) -> str:
     return f"{release.service}/{release.number}"
 
 
+def is_adapter(name: str) -> bool:
+    """Whether a name of what is changed is an adapter's, and not that of what `own` names."""
+    return "/" not in name
+
+
 def changed(action: Action, release: Release, held: Held) -> list[str]:
     """Return the names of what *action* changes: no other action may change it meanwhile.
 

@@ -8,6 +8,7 @@ at a time: releases of one root share their adapter in the engine, and nothing e
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -22,14 +23,16 @@ from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.gpu import Memory
 from vctl_agent.holdings import Held, Holdings, changed, in_flight, is_offered, own
 from vctl_agent.local import AgentState, GatewayState, ReadyRelease
+from vctl_agent.places import Places
 from vctl_agent.placing import unmanaged
 from vctl_agent.probed import Probed
 from vctl_agent.tries import Key, Tries
 from vctl_agent.watched import report_interval_s, watched
 from vctl_agent.work import Work, attempt, occasion
-from vctl_plans.base import is_of_base
+from vctl_plans.base import has_place, is_apart
 from vctl_plans.errors import VctlError
 from vctl_plans.fuse import spared_in_s
 from vctl_plans.inspection import Checks, Hashed, Named
@@ -43,6 +46,8 @@ from vctl_plans.snapshot import Fleet, Service
 _LONGEST_SLEEP_S = 5.0
 _MEMORY_STEP = 0.02
 """Of the engine's memory: a smaller change is not reported."""
+
+_KV_STEPS = 20
 
 _log = structlog.get_logger(__name__)
 
@@ -65,6 +70,7 @@ class Reconciler:
         hashed: What was found at sources that an operator asked about.
         named: What was answered to those who asked for a service's own name.
         has_gateway: Whether this node has a gateway.
+        memory: What a GPU tells of its memory.
         clock: Monotonic seconds.
     """
 
@@ -85,6 +91,7 @@ class Reconciler:
         hashed: Callable[[], tuple[Hashed, ...]] = tuple,
         named: Callable[[], tuple[Named, ...]] = tuple,
         has_gateway: bool = True,
+        memory: Callable[[], Memory | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
@@ -105,6 +112,7 @@ class Reconciler:
         self._fleet: Fleet | None = None
         self._doing: dict[str, NodePhase] = {}  # by what is changed, see `changed`
         self._fetched: dict[Key, int] = {}  # per cent of a long fetch, by release
+        self._places = Places(node, doing=self._doing, is_hopeless=self._is_hopeless, memory=memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self._tries = Tries(clock)
         self._direct = DirectMode(
@@ -169,6 +177,7 @@ class Reconciler:
             return _LONGEST_SLEEP_S
         engine = self._engine.latest
         self._base.look(self._fleet, engine)
+        self._places.look(self._fleet, engine)
         verdicts: list[tuple[Service, Release, Verdict]] = []
         for service in self._fleet.services.values():
             if service.is_direct:
@@ -186,7 +195,7 @@ class Reconciler:
             f"release {release.number} of {service.name} is {verdict.phase}"
             for service, release, verdict in verdicts
             if release.number in service.current_route.serving
-            and is_of_base(service, release.number, self._node)
+            and has_place(service, release.number, self._node)
             and verdict.phase is not NodePhase.READY
         )
         waits = [self._base.wait_s(), *(verdict.wake_s for _, _, verdict in verdicts)]
@@ -202,13 +211,17 @@ class Reconciler:
     ) -> Facts:
         rollout = service.rollout
         is_wanted = release.number in wanted(service.route, rollout)
-        is_resident = held.is_whole if is_wanted else held.is_here
+        goes = is_apart(service, release.number, self._node)
+        is_resident = held.is_whole if is_wanted and not goes else held.is_here
         is_listed = rollout is not None and release.number in rollout.unload
         is_listed = is_listed or bool(service.ejected)
         may_unload = is_listed and not is_wanted and held.may_be_here
         key = (service.name, release.number)
         failure = self._base.failure(release) or self._tries.failure(
-            key, occasion(service, engine, release), is_wanted=is_wanted, is_resident=is_resident
+            key,
+            occasion(service, engine, release),
+            is_wanted=is_wanted and not goes,
+            is_resident=is_resident,
         )
         return Facts(
             is_wanted=is_wanted,
@@ -216,10 +229,12 @@ class Reconciler:
             is_staged=self._holdings.is_staged(release),
             is_resident=is_resident,
             is_on_base=engine is None or self._base.is_on_base(release),
+            is_apart=goes,
+            no_place=self._places.problem(service, release) if is_wanted and not goes else "",
             is_probed=held.is_probed,
             is_offered=heard is not None and is_offered(service, release, heard, held),
             in_flight=in_flight(service, release, heard, held) if heard else None,
-            draining_s=self._draining_s(key, may_unload=may_unload),
+            draining_s=self._draining_s(key, may_unload=may_unload or goes),
             drain_limit_s=rollout.drain_s if rollout else 0.0,
             suspect=engine.problem if engine else "",
             failure=failure,
@@ -231,6 +246,14 @@ class Reconciler:
                 node=self._node,
             ),
         )
+
+    def _is_hopeless(self, service: Service, release: Release) -> bool:
+        """Whether what was tried of a release was refused for good."""
+        on = occasion(service, self._engine.latest, release)
+        found = self._base.failure(release) or self._tries.failure(
+            (service.name, release.number), on, is_wanted=True, is_resident=False
+        )
+        return found is not None and found.is_permanent
 
     def _draining_s(self, key: Key, *, may_unload: bool) -> float:
         if not may_unload:
@@ -360,6 +383,7 @@ class Reconciler:
             routes=acted_on(link.heard, verdicts),
             gateway_ok=link.is_current,
             free_memory=self._free(engine),
+            kv_used=self._kv_used(engine),
             adapters=len(engine.adapters) if engine else None,
             problem=engine.problem if engine else "",
             checks=self._checks(),
@@ -375,6 +399,17 @@ class Reconciler:
     def _percent(self, release: Release, phase: NodePhase) -> int:
         is_fetching = phase is NodePhase.FETCHING
         return self._fetched.get((release.service, release.number), 0) if is_fetching else 0
+
+    def _kv_used(self, engine: Description | None) -> float | None:
+        """Return the share of the KV cache in use, while a rollout asks: else each step is a write.
+
+        In steps, and never less than it is.
+        """
+        services = self._fleet.services.values() if self._fleet else ()
+        asks = any(s.is_running and s.rollout and s.rollout.asks_kv for s in services)
+        if not asks or engine is None or engine.kv_used is None:
+            return None
+        return min(1.0, math.ceil(engine.kv_used * _KV_STEPS) / _KV_STEPS)
 
     def _free(self, engine: Description | None) -> float | None:
         """Return the free share of memory; a small change is no news, and would be a write."""

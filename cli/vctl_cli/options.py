@@ -70,6 +70,13 @@ Service = Annotated[
     str, typer.Option("--service", "-s", metavar="NAME", help="The service. [VCTL_SERVICE]")
 ]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in the history.")]
+AllowDowntime = Annotated[
+    bool,
+    typer.Option(
+        "--allow-downtime",
+        help="Where engines have no place for both releases: unload what serves before loading.",
+    ),
+]
 NoWatch = Annotated[
     bool, typer.Option("--no-watch", help="Return once it is written; do not follow it.")
 ]

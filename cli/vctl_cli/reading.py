@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from vctl_cli.session import Session
+from vctl_plans.capacity import places
 from vctl_plans.codec import decode
 from vctl_plans.errors import PlanError
 from vctl_plans.etcdhealth import EtcdMember
@@ -66,11 +67,12 @@ async def read_service(
     brings_base: bool = False,
     mode: Mode = Mode.GATEWAY,
 ) -> Reading:
-    """Read one service, who is present, and the fleet's base.
+    """Read one service, who is present, the fleet's base, and what there is room for.
 
-    The other services are read only where the base may have to change: where the fleet has changed
-    it before, or *brings_base* says that it is about to. A service that does not exist yet is read
-    as one of *mode*.
+    The other services are read only where they matter: where an engine tells how many adapters it
+    has places for; or where the base may have to change, since the fleet has changed it before, or
+    *brings_base* says that it is about to. A service that does not exist yet is read as one of
+    *mode*.
 
     Raises:
         PlanError: It exists, in another mode than the direct one that is asked for.
@@ -82,10 +84,9 @@ async def read_service(
     service = _with_mode(fleet.services.get(name) or Service(name=name), mode)
     known = any(Component.WEIGHTS in release.components for release in service.releases.values())
     may_move = bool(base) or known or brings_base
-    if may_move:
+    records = read_nodes(keys, nodes.entries, ()).records
+    if may_move or any(places(record.facts) is not None for record in records.values()):
         fleet = read_services(keys, (await store.list(keys.services)).entries)
-    is_looked_at = may_move or service.is_direct
-    records = read_nodes(keys, nodes.entries if is_looked_at else (), ()).records
     around = surroundings(name, base=base, services=fleet, records=records.values())
     return Reading(
         service=msgspec.structs.replace(service, around=around),

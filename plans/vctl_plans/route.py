@@ -152,6 +152,12 @@ def settled(route: Route, release: int, *, retained: tuple[int, ...]) -> Route:
     )
 
 
+def without(route: Route, given: tuple[int, ...]) -> Route | None:
+    """Return the route that retains *given* no more; None: as it is."""
+    kept = tuple(n for n in route.instant if n not in given)
+    return msgspec.structs.replace(route, instant=kept) if kept != route.instant else None
+
+
 def returned(route: Route, target: int, *, revoke: tuple[int, ...]) -> Route:
     """Return the route of a rollback: all traffic on *target*, *revoke* never to serve again.
 

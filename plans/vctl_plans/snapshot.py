@@ -10,6 +10,7 @@ import msgspec
 
 from vctl_plans.base import Base, Surroundings
 from vctl_plans.capability import Capability, lacking
+from vctl_plans.capacity import room
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
 from vctl_plans.fuse import Fuse
@@ -157,26 +158,28 @@ def surroundings(
     Args:
         name: The service.
         base: The entry of `Keys.base`, if there is one.
-        services: All services, or only this one where a base cannot have to change.
+        services: All services, or only this one where nothing beside it can matter.
         records: The nodes that are present.
 
     Raises:
         VctlError: The base cannot be read: it may be locked.
     """
     others = [service for service in services.services.values() if service.name != name]
+    known = tuple(records)
     return Surroundings(
         base=decode(base.value, Base, key=base.key) if base else Base(),
         revision=base.mod_revision if base else 0,
         running=tuple(sorted(s.name for s in others if s.is_running)),
         serving=tuple(sorted(s.name for s in others if s.current_route.stable)),
-        fixed=tuple(sorted(r.node for r in records if lacking(r.facts, {Capability.SWAP_BASE}))),
+        fixed=tuple(sorted(r.node for r in known if lacking(r.facts, {Capability.SWAP_BASE}))),
         named_once=tuple(
             sorted(
                 f"{r.node}{remedy(r, Capability.REPLACE)}"
-                for r in records
+                for r in known
                 if lacking(r.facts, {Capability.REPLACE})
             )
         ),
+        room=room(known, others),
     )
 
 

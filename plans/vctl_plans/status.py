@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from vctl_plans.base import base_root, is_of_base, target
+from vctl_plans.base import base_root, has_place, target
 from vctl_plans.ejecting import way_back
 from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
@@ -221,11 +221,11 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
 
 
 def _asked_of(node: str, fleet: Fleet, needed: Needs) -> Needs:
-    """Return what one node should hold: nothing of a base that it is not to hold."""
-    moving = [s for s in fleet.services.values() if s.rollout and s.rollout.moves_base]
+    """Return what one node should hold: nothing that has no place on it while nodes change."""
+    moving = [s for s in fleet.services.values() if s.rollout and s.rollout.wave_size]
     if not moving:
         return needed
-    own = {s.name: frozenset(n for n in needed[s.name] if is_of_base(s, n, node)) for s in moving}
+    own = {s.name: frozenset(n for n in needed[s.name] if has_place(s, n, node)) for s in moving}
     return {**needed, **own}
 
 

@@ -35,19 +35,24 @@ KEYS = Keys("dev")
 RANK = 2
 
 
-def make_adapter(path: Path, *, fill_byte: int = 1) -> Artifact:
-    """Write a small adapter directory and return the artifact that it is."""
-    config = {
+def make_adapter(path: Path, *, fill_byte: int = 1, **changes: object) -> Artifact:
+    """Write a small adapter directory and return the artifact that it is.
+
+    *changes* are of its configuration; the tensors are of its rank.
+    """
+    config: dict[str, object] = {
         "peft_type": "LORA",
         "r": RANK,
         "lora_alpha": 4,
         "target_modules": ["q_proj"],
         "base_model_name_or_path": "base",
+        **changes,
     }
+    rank = int(str(config["r"]))
     stem = "base_model.model.model.layers.0.self_attn.q_proj"
     tensors = [
-        zeros(f"{stem}.lora_A.weight", "F32", RANK, 8),
-        zeros(f"{stem}.lora_B.weight", "F32", 8, RANK),
+        zeros(f"{stem}.lora_A.weight", "F32", rank, 8),
+        zeros(f"{stem}.lora_B.weight", "F32", 8, rank),
     ]
     filled = [t._replace(content=bytes([fill_byte]) * len(t.content)) for t in tensors]
     fill(

@@ -11,6 +11,7 @@ from vctl_plans.names import root_hex
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Artifact, Release
 from vctl_plans.retention import Lying
+from vctl_plans.weights import AdapterFacts
 
 
 class Disk:
@@ -54,6 +55,11 @@ class Artifacts:
     def is_staged(self, root: str) -> bool:
         """Whether it lies there, verified."""
         return root in self._disk.staged
+
+    def adapter_facts(self, root: str) -> AdapterFacts:
+        """Return what an adapter says of itself."""
+        del root
+        return AdapterFacts(rank=8, max_rank=8, alpha=16.0, target_modules=("q_proj",), base="base")
 
     def stage(
         self,

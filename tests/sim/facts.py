@@ -53,6 +53,13 @@ class LostContact(msgspec.Struct, frozen=True):
     before: Any
 
 
+class Asks(msgspec.Struct, frozen=True):
+    """An engine is asked to load an adapter."""
+
+    node: Any
+    name: str
+
+
 class Loads(msgspec.Struct, frozen=True):
     """An engine is about to read bytes."""
 
@@ -85,4 +92,6 @@ class Removes(msgspec.Struct, frozen=True):
     root: str
 
 
-Fact = Wrote | HandedOver | Answered | Acked | LostContact | Loads | Unloads | Takes | Removes
+Fact = (
+    Wrote | HandedOver | Answered | Acked | LostContact | Asks | Loads | Unloads | Takes | Removes
+)

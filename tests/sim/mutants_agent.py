@@ -2,6 +2,7 @@
 
 from tests.sim.mutants import PLANS, Mutant
 from tests.sim.mutants_disk import DISK
+from tests.sim.mutants_places import PLACES
 
 _PLANS = "plans/vctl_plans"
 _AGENT = "agent/vctl_agent"
@@ -276,4 +277,4 @@ AGENT: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = (*PLANS, *AGENT, *DISK)
+MUTANTS = (*PLANS, *AGENT, *DISK, *PLACES)

@@ -14,7 +14,7 @@ from tests.builders import SERVICE
 from tests.sim.client import Client
 from tests.sim.disk import Artifacts, Disk, Handed, Shelf
 from tests.sim.engine import Engine
-from tests.sim.facts import Loads, Removes, Takes, Unloads
+from tests.sim.facts import Asks, Loads, Removes, Takes, Unloads
 from tests.sim.gateway import Gateway
 from tests.sim.kernel import Event, Kernel, Process
 from tests.sim.network import Network
@@ -32,6 +32,7 @@ from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.watched import report_interval_s, watched
+from vctl_plans.capability import EngineFacts
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.snapshot import Fleet
@@ -88,7 +89,7 @@ class Agent:
         self.client.is_cut = node.is_cut
         crashpoints = Crashpoints()
         artifacts: Any = Artifacts(node.disk, lambda: node.engine.mood)
-        self._watch = EngineWatch(node.engine, self.wake)
+        self._watch = EngineWatch(node.engine, self.wake, on_facts=self._on_facts)
         probed = MemoryProbed(node.disk)
         application: Any = Handed(node.disk, node.takes)
         registered = MemoryRegistered(node.disk)
@@ -174,6 +175,9 @@ class Agent:
                 self._watching = watching
                 self.statistics.watch(fleet)
 
+    def _on_facts(self, facts: EngineFacts) -> None:
+        self.presence.announce(facts)
+
     def leave(self, engine: Engine) -> None:
         """Be on another machine, whose engine is dead and whose gateway is gone."""
         engine.stop()
@@ -245,6 +249,7 @@ class Node:
         tell: Callable[[Any], None],
         count: Callable[[str], None],
         bad: set[int],
+        places: int,
     ) -> None:
         self.kernel = kernel
         self.name = name
@@ -254,7 +259,9 @@ class Node:
         self.random = Random(f"{seed}/{name}/agent")  # noqa: S311
         self.network = Network(f"{seed}/{name}/agent/net")
         self.disk = Disk(name)
-        self.engine = Engine(kernel, name, Random(f"{seed}/{name}/engine"))  # noqa: S311
+        own = Random(f"{seed}/{name}/engine")  # noqa: S311
+        self.engine = Engine(kernel, name, own, places=places)
+        self.engine.on_ask = lambda adapter: tell(Asks(self, adapter))
         self.engine.on_load = self._loads
         self.engine.on_unload = self._unloads
         self.engine.on_change = self._engine_changed
@@ -318,7 +325,8 @@ class Node:
         agent = self.agent
         if agent and agent.process.is_running:
             agent.process.pause()
-            agent.leave(Engine(self.kernel, f"{self.name}-old", self.random))
+            places = self.engine.places
+            agent.leave(Engine(self.kernel, f"{self.name}-old", self.random, places=places))
             self.older.append(agent)
             self.start_agent()
 

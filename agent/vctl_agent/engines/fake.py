@@ -37,11 +37,17 @@ class FakeEngine:
         self.calls: list[tuple[str, str]] = []
         self.troubles: dict[str, Trouble] = {}  # by method, or `ANY`
         self.met: set[str] = set()  # methods that met their trouble
+        self.evicted: list[str] = []  # adapters that it dropped by its own choice
         self.failures: dict[str, EngineError] = {}  # by method: raised before anything is done
         self.unfit: set[str] = set()  # directories that it refuses to load
         self.patience_s = 0.02  # of a caller, after which a call that hangs is given up
         self.slow_s = 0.02
         self.free_memory: float | None = None
+        self.memory_bytes: int | None = None
+        self.kv_used: float | None = None
+        self.max_rank: int | None = None
+        self.base = "base"
+        self.kind = "fake"
         self.base_path = ""
         self.cached = 0  # entries; anything that is loaded or probed may leave some
         self.keeps_cache = False  # swaps its base and flushes nothing
@@ -78,12 +84,13 @@ class FakeEngine:
     def facts(self) -> EngineFacts:
         """What it can do."""
         return EngineFacts(
-            kind="fake",
+            kind=self.kind,
             version="1",
-            base="base",
+            base=self.base,
             capabilities=self.capabilities,
             max_adapters=self.max_adapters,
             max_resident=self.max_adapters,
+            max_rank=self.max_rank,
         )
 
     async def describe(self) -> Description:
@@ -97,14 +104,20 @@ class FakeEngine:
             cached=self.cached,
             adapters=held,
             free_memory=self.free_memory,
+            memory_bytes=self.memory_bytes,
+            kv_used=self.kv_used,
         )
 
     async def load(self, name: str, path: str) -> None:
-        """Hold an adapter."""
+        """Hold an adapter; with all places taken, the one that came first is lost, as in vLLM."""
         self._need(Capability.ADAPTERS)
         if await self._meet("load", name):
             if path in self.unfit or self.adapters.get(name, path) != path:
                 raise PermanentEngineError(f"the engine refuses {name} from {path}")
+            if name not in self.adapters and len(self.adapters) >= self.max_adapters:
+                lost = next(iter(self.adapters))
+                self.evicted.append(lost)
+                del self.adapters[lost]
             self.adapters[name] = path
         self._leave("load")
 

@@ -29,6 +29,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     adapters: tuple[Resident, ...] = ()
     kv_used: float | None = None  # share of its KV cache, 0 to 1; None: not told
     free_memory: float | None = None  # share of the memory that it loads into; None: not told
+    memory_bytes: int | None = None  # of that memory, in all; None: not told
     problem: str = ""  # why it must serve nothing, as far as it can tell
     needs_restart: bool = False  # and nothing else cures that
     adapter_prefix: str = ""  # what stands before an adapter's name in a request's model

@@ -51,6 +51,7 @@ class _Engine(msgspec.Struct):
     adapters: tuple[Resident, ...]
     cache: _Cache
     free_memory: float | None = None
+    memory_bytes: int | None = None
 
 
 class TorchEngine:
@@ -87,6 +88,7 @@ class TorchEngine:
             cached=engine.cache.blocks,
             adapters=engine.adapters,
             free_memory=engine.free_memory,
+            memory_bytes=engine.memory_bytes,
         )
 
     async def load(self, name: str, path: str) -> None:

@@ -25,7 +25,15 @@ from vctl_cli.componentflags import (
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
-from vctl_cli.options import DirectService, NewService, NoWatch, Reason, Root, Service
+from vctl_cli.options import (
+    AllowDowntime,
+    DirectService,
+    NewService,
+    NoWatch,
+    Reason,
+    Root,
+    Service,
+)
 from vctl_cli.planfile import read_file, read_text, to_yaml
 from vctl_cli.reading import Reading, read_known_service, read_service
 from vctl_cli.session import Session, session_of
@@ -67,6 +75,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     to: str = ""
     group: dict[str, Any] = {}
     reason: str = ""
+    allow_downtime: bool = False
     supersede: bool = False
     new_service: bool = False
     mode: Mode = Mode.GATEWAY  # of a new service
@@ -145,6 +154,7 @@ def start(
     percent: Percent = None,
     to: Annotated[str, typer.Option(metavar="N", help="Of a rollback: where to.")] = "",
     reason: Reason = "",
+    allow_downtime: AllowDowntime = False,
     supersede: Supersede = False,
     new_service: NewService = False,
     direct: DirectService = False,
@@ -165,6 +175,7 @@ def start(
     flags = Flags(
         plan=plan, service=service, release=release, soak=soak, to=to, steps=steps,
         strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
+        allow_downtime=allow_downtime,
         parts=release_content(
             adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root),
             weights=(weights, weights_root), hash_on_nodes=hash_on_nodes, push=push,
@@ -220,7 +231,11 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
             f"{', '.join(both)} and {flags.plan} both say what to do", hint="give one of them"
         )
     content = _from_file(flags.plan, session)
-    over = {"service": flags.service, "reason": flags.reason}
+    over = {
+        "service": flags.service,
+        "reason": flags.reason,
+        "allow_downtime": flags.allow_downtime,
+    }
     return {**content, **{name: value for name, value in over.items() if value}}
 
 
@@ -246,7 +261,8 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
         content["groups"] = [flags.group]
     if flags.to:
         content["to"] = int(flags.to) if flags.to.isdecimal() else flags.to
-    return content | _pace(flags, strategy) | ({"reason": flags.reason} if flags.reason else {})
+    more = {"reason": flags.reason, "allow_downtime": flags.allow_downtime}
+    return content | _pace(flags, strategy) | {name: said for name, said in more.items() if said}
 
 
 def _pace(flags: Flags, strategy: str) -> dict[str, Any]:

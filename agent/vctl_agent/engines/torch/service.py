@@ -13,7 +13,7 @@ from typing import Any
 
 from vctl_agent.engines.torch.cache import CacheCounts
 from vctl_agent.engines.torch.checkpoint import load_base
-from vctl_agent.engines.torch.device import free_memory
+from vctl_agent.engines.torch.device import free_memory, memory_bytes
 from vctl_agent.engines.torch.faults import Faults
 from vctl_agent.engines.torch.generate import Engine, Generation, Order, Piece
 from vctl_agent.engines.torch.lora import Adapter
@@ -138,6 +138,7 @@ class Service:
             },
             "context": self.engine.context,
             "free_memory": free_memory(self.engine.base.model.device),
+            "memory_bytes": memory_bytes(self.engine.base.model.device),
             "max_loras": self.registry.limits.max_loras,
             "max_lora_rank": self.registry.limits.max_rank,
             "adapters": [
