@@ -20,7 +20,7 @@ NODES = ("a", "b", "c")
 
 def a_root(number: int) -> str:
     """Return a root that is another one for each number."""
-    return f"b3:{number:064x}"
+    return f"b3:{number:012x}{number:052x}"
 
 
 def an_adapter(number: int) -> Artifact:
@@ -51,6 +51,11 @@ def some_releases(count: int) -> dict[int, Release]:
             by=Actor(),
         )
     return made
+
+
+def a_release(number: int) -> Release:
+    """Return a release with an adapter of its own."""
+    return some_releases(number)[number]
 
 
 def a_plan(*, soak_s: float = 0.0, **more: Any) -> Plan:

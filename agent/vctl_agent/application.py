@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
-from vctl_agent.hook import Hook
+from vctl_agent.hook import AnyHook
 from vctl_agent.probed import Probed
 from vctl_plans import weights
 from vctl_plans.errors import ArtifactError, NotAllowed, PlanError, TemporaryEngineError
@@ -31,6 +32,8 @@ from vctl_plans.release import Release
 _READ_ONLY = 0o444
 _SUFFIX = ".json"
 _MOST_KEPT = 64
+
+_log = structlog.get_logger(__name__)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +62,7 @@ class Application:
         artifacts: Where the components lie.
         incarnation: Gives the engine's run; empty while it is away. A hook counts for one run.
         crashpoints: Counts effects.
-        hook: The operator's command, if there is one.
+        hook: The operator's command or address, if there is one.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Application:
         *,
         incarnation: Callable[[], str],
         crashpoints: Crashpoints,
-        hook: Hook | None = None,
+        hook: AnyHook | None = None,
     ) -> None:
         self._directory = state / "releases"
         self._artifacts = artifacts
@@ -223,6 +226,7 @@ class Application:
         document = msgspec.json.encode({"event": event, **msgspec.to_builtins(file)})
         async with self._turns.setdefault(release.service, asyncio.Lock()):
             await self._hook.run(event, document)
+        _log.info("hook done", hook_event=event)
 
 
 def _file(release: Release, parts: dict[Component, Part]) -> ReleaseFile:

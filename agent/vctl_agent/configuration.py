@@ -293,6 +293,11 @@ def size_bytes(text: str) -> int:
     return size
 
 
+def optional_size(text: str) -> int:
+    """Read a size; empty for none, which is 0."""
+    return size_bytes(text) if text else 0
+
+
 def seconds(text: str) -> float:
     """Read a time like ``30s`` or ``10m``, or a plain number of seconds."""
     try:

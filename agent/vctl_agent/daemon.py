@@ -7,7 +7,6 @@ fleet sees at once that it is gone.
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import sys
@@ -16,24 +15,28 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from vctl_agent import admin, election, log
 from vctl_agent.application import Application
-from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.candidate import Candidate
+from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.restarting import Restarter
-from vctl_agent.engines.suspect import Suspect
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
-from vctl_agent.gatewaylink import GatewayLink
+from vctl_agent.exposure import Exposure
+from vctl_agent.gatewaylink import open_link
 from vctl_agent.golden import GoldenReader
+from vctl_agent.gpu import Gpus
 from vctl_agent.hasher import Hasher
-from vctl_agent.hook import Hook
+from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
+from vctl_agent.kept import Kept, lock_state, open_kept
+from vctl_agent.naming import Namer
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
@@ -54,7 +57,7 @@ from vctl_plans.errors import RestoredBackup, SettingsError, StoreError, VctlErr
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
-from vctl_plans.sources import Credentials, netrc_of
+from vctl_plans.snapshot import Fleet
 from vctl_plans.store.port import Store
 
 _USAGE = 2
@@ -83,57 +86,55 @@ class Agent:
         self._wishes = Wishes(self._keys)
         self._last_report: NodeReport | None = None
         self._store_problem = "the store has not answered yet"
-        state = settings.state
-        artifacts = ArtifactStore(
-            state,
-            settings.allowed_root,
-            allowed_sources=settings.allowed_source,
-            credentials=Credentials(settings.source_token_file, netrc_of(os.environ)),
-        )
-        artifacts.open()
-        probed = Probed(state / "probed.json")
-        probed.open()
-        suspect = Suspect(state / "suspect.json")
-        suspect.open()
-        watch = EngineWatch(engine, self._wake, suspect=suspect, on_facts=self._on_facts)
+        kept = open_kept(settings)
+        watch = EngineWatch(engine, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts)
         application = Application(
-            state,
-            artifacts,
+            settings.state,
+            kept.artifacts,
             incarnation=lambda: watch.incarnation,
             crashpoints=self._crashpoints,
-            hook=_hook(settings.hook, settings.hook_timeout),
+            hook=_hook(settings.hook, settings.hook_timeout, settings.hook_token_file),
         )
         application.open()
         executor = Executor(
             engine=engine,
             golden=GoldenReader(store, self._keys),
             watch=watch,
-            artifacts=artifacts,
-            probed=probed,
+            artifacts=kept.artifacts,
+            probed=kept.probed,
+            registered=kept.registered,
             application=application,
             crashpoints=self._crashpoints,
+            make_room=lambda *wish: self._collecting.make_room(*wish),  # noqa: PLW0108  made below
         )
-        self._artifacts = artifacts
+        self._artifacts = kept.artifacts
         self._engine_watch = watch
         self._restarter = self._made_restarter(watch)
-        self._inspector = Inspector(artifacts, self._known_releases, self._wake)
-        self._hasher = Hasher(artifacts.describe, self._wake)
+        self._namer = Namer(executor, self._known_releases, self._wake)
+        self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
+        self._hasher = Hasher(kept.artifacts.describe, self._wake)
         self._statistics = self._made_statistics()
-        self._link = GatewayLink(
-            str(settings.socket), self._wake, on_statistics=self._statistics.take
+        self._link = open_link(
+            settings.gateway, settings.socket, self._wake, on_statistics=self._statistics.take
         )
+        self._exposure = Exposure(settings.engine_url)
+        self._collecting = self._made_collecting(kept, application)
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
             engine_url=settings.engine_url,
             engine=watch,
-            artifacts=artifacts,
-            probed=probed,
+            artifacts=kept.artifacts,
+            probed=kept.probed,
             application=application,
             executor=executor,
             on_report=self._on_report,
             checks=lambda: self._inspector.checks,
+            completed=self._completed,
             hashed=lambda: self._hasher.hashed,
+            named=lambda: self._namer.named,
+            has_gateway=settings.gateway != "none",
+            memory=Gpus().memory,
         )
         self._office = self._made_office()
         self._presence = Presence(
@@ -150,6 +151,16 @@ class Agent:
         begun.open()
         hook = _hook(settings.engine_restart_hook, settings.engine_restart_timeout)
         return Restarter(hook, watch, begun, node=settings.node, engine_url=settings.engine_url)
+
+    def _made_collecting(self, kept: Kept, application: Application) -> Collecting:
+        settings, watch = self._settings, self._engine_watch
+        return Collecting(
+            kept.collector,
+            Needs(self._known_fleet, watch, self._link, application, kept.registered),
+            room=Room(settings.keep_artifacts, settings.artifact_space),
+            wake=self._wake,
+            crashpoints=self._crashpoints,
+        )
 
     def _made_statistics(self) -> StatisticsWriter:
         return StatisticsWriter(
@@ -185,9 +196,26 @@ class Agent:
     def _known_releases(self) -> list[Release]:
         return self._reconciler.releases()
 
+    def _known_fleet(self) -> Fleet | None:
+        """Return what the fleet wants; None while it could want something else by now."""
+        return None if self._store_problem else self._reconciler.fleet
+
+    def _completed(self, report: NodeReport) -> NodeReport:
+        return msgspec.structs.replace(
+            report,
+            collected=self._collecting.answers,
+            disk_used=self._collecting.used,
+            exposed=self._exposure.found,
+        )
+
     def _wake(self) -> None:
         self._reconciler.wake()
         self._restarter.look()
+
+    def _on_engine(self) -> None:
+        self._collecting.look()
+        self._exposure.look(self._engine_watch.incarnation)
+        self._wake()
 
     def _on_facts(self, facts: EngineFacts) -> None:
         self._presence.announce(facts)
@@ -233,8 +261,11 @@ class Agent:
                 group.create_task(self._statistics.run())
                 group.create_task(self._follow_requests())
                 group.create_task(self._inspector.answer())
+                group.create_task(self._collecting.answer())
+                group.create_task(self._collecting.run())
                 group.create_task(self._hasher.answer())
                 group.create_task(sweep(self._artifacts, self._reconciler.wanted_roots))
+                group.create_task(self._namer.answer())
                 if self._settings.scrub_interval:
                     group.create_task(self._inspector.scrub(self._settings.scrub_interval))
                 if self._settings.conduct:
@@ -267,6 +298,7 @@ class Agent:
                 fleet = self._wishes.read(update.entries)
                 self._reconciler.want(fleet)
                 self._statistics.watch(fleet)
+                self._collecting.follow(fleet)
                 for problem in self._wishes.new_problems:
                     _log.error("unreadable", problem=problem)
 
@@ -280,7 +312,9 @@ class Agent:
                         if update.is_live:
                             requests = read_requests(update.entries, self._settings.node)
                             self._inspector.ask(requests)
+                            self._collecting.ask(requests)
                             self._hasher.ask(requests)
+                            self._namer.ask(requests)
             except StoreError as cause:
                 _log.warning("requests cannot be followed", cause=cause.message)
             await asyncio.sleep(_RETRY_S)
@@ -295,28 +329,12 @@ class Agent:
         )
 
 
-def _hook(command: Sequence[str], timeout_s: float) -> Hook | None:
-    if not command:
+def _hook(
+    target: Sequence[str], timeout_s: float, token_file: Path | None = None
+) -> AnyHook | None:
+    if not target:
         return None
-    return Hook(command, timeout_s=timeout_s, environment=os.environ)
-
-
-def lock_state(state: Path) -> int:
-    """Take the state directory for this process; the lock ends with it.
-
-    Raises:
-        VctlError: Another agent has it.
-    """
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as cause:
-        os.close(fd)
-        raise VctlError(
-            f"{state} belongs to another agent that is running", hint="give each its own --state"
-        ) from cause
-    return fd
+    return open_hook(target, timeout_s=timeout_s, environment=os.environ, token_file=token_file)
 
 
 async def _main(settings: Settings | ConductorSettings) -> None:

@@ -7,11 +7,12 @@ is told by its type, and it is final only within the rollout that it happened in
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import structlog
 
+from vctl_agent import admission
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
@@ -20,12 +21,15 @@ from vctl_agent.engines.proving import Prover
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.fetched import Fetched
 from vctl_agent.golden import GoldenReader, ask_golden
+from vctl_agent.placing import directory, source_directory
 from vctl_agent.probed import BASE, Probed, golden_name
+from vctl_agent.registered import Registered
 from vctl_plans.errors import (
     ArtifactError,
     EngineError,
     MalformedPrompt,
     MalformedWeights,
+    NoRoom,
     NotAllowed,
     PermanentEngineError,
     RootMismatch,
@@ -55,6 +59,10 @@ _log = structlog.get_logger(__name__)
 OnPhase = Callable[[NodePhase, int], None]
 """Told the phase, and how much of a long fetch is done, in per cent; 0: nothing worth a word."""
 
+MakeRoom = Callable[[Artifact, bool], Awaitable[None]]
+"""Makes room on the disk for an artifact before it is brought, or, told so, since the disk is full;
+raises `NoRoom` where it knows that there is too little."""
+
 
 class Stopped(VctlError):  # noqa: N818  it stops, nothing is wrong
     """The agent is shutting down: no word about the bytes, hence no `ArtifactError`."""
@@ -82,6 +90,10 @@ class _Told:
         return phase, 0
 
 
+async def _all_room(_artifact: Artifact, _is_full: bool) -> None:  # noqa: FBT001  as `MakeRoom`
+    pass
+
+
 class Executor:
     """Carries out actions on this node's disk and engine."""
 
@@ -93,8 +105,10 @@ class Executor:
         watch: EngineWatch,
         artifacts: ArtifactStore,
         probed: Probed,
+        registered: Registered,
         application: Application,
         crashpoints: Crashpoints,
+        make_room: MakeRoom = _all_room,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -104,6 +118,8 @@ class Executor:
         self._watch = watch
         self._artifacts = artifacts
         self._probed = probed
+        self._registered = registered
+        self._make_room = make_room
         self._application = application
         self._crashpoints = crashpoints
         self._changing = asyncio.Lock()  # an engine is asked for one change at a time
@@ -121,6 +137,7 @@ class Executor:
         *,
         keeps_adapter: bool = False,
         golden: str = "",
+        under: str = "",
     ) -> None:
         """Do *action* for *release*.
 
@@ -128,8 +145,10 @@ class Executor:
             action: What to do.
             release: For which release.
             on_phase: Told when the release enters a phase within the action.
-            keeps_adapter: Another release needs the same adapter: it is not unloaded.
+            keeps_adapter: Another release needs the same adapter, or vctl did not load it: it is
+                not unloaded.
             golden: Digest of the golden prompts that it must pass; empty: none.
+            under: The name of its adapter in the engine; empty: its identity's.
 
         Raises:
             VctlError: It did not work; `is_permanent` tells whether trying again is vain.
@@ -141,7 +160,9 @@ class Executor:
             elif action is Action.LOAD:
                 await self._load(release)
             elif action is Action.PROBE:
-                await self._probe(release, golden)
+                await self._probe(release, golden, under=under)
+            elif action is Action.REPLACE:
+                await self._replace(under, release)
             elif action is Action.UNLOAD:
                 if name and not keeps_adapter:
                     await self._unload(name)
@@ -187,7 +208,12 @@ class Executor:
                 loop.call_soon_threadsafe(told.on_phase, *news)
 
         kind = KIND_OF[component]
-        await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
+        await self._make_room(artifact, False)
+        try:
+            await asyncio.to_thread(self._artifacts.stage, artifact, progress, kind=kind)
+        except NoRoom:
+            await self._make_room(artifact, True)  # for the next try
+            raise
 
     async def _load(self, release: Release) -> None:
         """Load the adapter; else, where it is loaded already, hand the rest to the application.
@@ -196,39 +222,113 @@ class Executor:
         this one's hook; and an adapter that serves another is not touched: its probe still counts.
         """
         seen = self._watch.latest
-        path = str(self._artifacts.path(release.adapter.root)) if release.adapter else ""
-        if path and not (seen and seen.has(release.engine_name, path)):
-            await self._load_adapter(release.engine_name, path)
+        adapter = release.adapter
+        path = directory(self._artifacts, adapter) if adapter else ""
+        if adapter and not (seen and seen.has(release.engine_name, path)):
+            _refuse_unverified(adapter)
+            if seen:
+                await admission.check(self._artifacts, release, seen)
+            await self._load_adapter(release.engine_name, adapter)
         else:
             await self._application.give(release)
 
-    async def _load_adapter(self, name: str, path: str) -> None:
+    async def _load_adapter(self, name: str, adapter: Artifact) -> None:
+        path = str(self._artifacts.path(adapter.root))
         async with self._changing:
             self._probed.discard(name)  # a probe counts since the load, whoever unloaded it
-            await self._engine.load(name, path)
-            seen = await self._watch.refresh()
+            with self._giving(adapter.root):
+                await self._engine.load(name, path)
+                seen = await self._look()
         if not seen or not seen.has(name, path):
             raise TemporaryEngineError(f"the engine took {name} and does not list it")
 
-    async def _probe(self, release: Release, golden: str) -> None:
+    async def name_publicly(self, release: Release) -> str:
+        """Have the engine hold *release* under its service's own name, and list it; or find it so.
+
+        Returns:
+            The directory that it is held from: the node's verified copy, or the release's source,
+            where somebody loaded it from there before vctl came.
+
+        Raises:
+            VctlError: It cannot, or the name is taken.
+        """
+        adapter, name = release.adapter, release.service
+        seen = await self._watch.refresh()
+        if seen is None:
+            raise TemporaryEngineError(self._watch.problem)
+        if adapter is None:
+            raise PermanentEngineError(f"release {release.number} of {name} has no adapter")
+        path = directory(self._artifacts, adapter)
+        held = next((each.path for each in seen.adapters if each.name == name), "")
+        if held and held not in {path, source_directory(adapter)}:
+            raise PermanentEngineError(
+                f"the engine holds {name} from {held}, which is not release {release.number}:"
+                " it must be unloaded by hand first"
+            )
+        if held:
+            return held
+        _refuse_unverified(adapter)
+        with self._condemning():
+            await self._stage(release, lambda _phase, _percent: None)
+            await self._load_adapter(name, adapter)
+        self._crashpoints.passed("named publicly")
+        return path
+
+    async def _replace(self, name: str, release: Release) -> None:
+        """Give a service's own name the release; it counts as unprobed from before until after."""
+        assert release.adapter is not None  # noqa: S101  a start refuses it in direct mode
+        path = str(self._artifacts.path(release.adapter.root))
+        async with self._changing:
+            self._probed.discard(release.engine_name)
+            with self._giving(release.adapter.root):
+                await self._engine.replace(name, path)
+                seen = await self._look()
+        if not seen or not seen.has(name, path):
+            raise TemporaryEngineError(f"the engine replaced {name} and does not list it so")
+
+    @contextmanager
+    def _giving(self, root: str) -> Iterator[None]:
+        """Note that the engine gets *root*, unless it was removed, or rotted, since it was staged.
+
+        The look and the note are one step of the event loop, and so is a removal with its own look
+        at what is noted: either comes first, and the other heeds it.
+
+        Raises:
+            ArtifactError: It is to be verified, or brought, anew.
+        """
+        if not self._artifacts.is_staged(root):
+            raise ArtifactError(f"{root[:15]} does not lie here verified any more")
+        with self._registered.giving(root):
+            self._crashpoints.passed("given")
+            yield
+
+    async def _look(self) -> Description | None:
+        seen = await self._watch.refresh()
+        self._registered.see(seen)
+        return seen
+
+    async def _probe(self, release: Release, golden: str, *, under: str) -> None:
         """Prove the model, and then the release: each is noted by itself, and not asked again."""
         name, before = release.engine_name, self._watch.latest
+        asked = under or name
         is_proven = before is not None and self._probed.has(before.incarnation, name or BASE)
         noted = golden_name(name, release.digest, golden) if is_proven and golden else name or BASE
         try:
             if noted == (name or BASE):
-                note = await self._prover.prove(name)
+                note = await self._prover.prove(asked)
             else:
-                note = await self._asked(before, release, golden)
+                note = await self._asked(before, release, golden, under=under)
         except PermanentEngineError as refusal:
-            await self._same_engine(before, name, refusal)
+            await self._same_engine(before, asked, refusal)
             raise
-        after = await self._same_engine(before, name)
+        after = await self._same_engine(before, asked)
         self._probed.add(after.incarnation, noted, note)
 
-    async def _asked(self, engine: Description | None, release: Release, golden: str) -> str:
+    async def _asked(
+        self, engine: Description | None, release: Release, golden: str, *, under: str
+    ) -> str:
         """Ask what the plan says, as a client would be answered: with the release's prompt."""
-        model = release.engine_name or (engine.facts.base if engine else "")
+        model = under or release.engine_name or (engine.facts.base if engine else "")
         prompts, template = await self._golden.read(golden), self._application.template(release)
         return await ask_golden(self._engine, model, prompts, template=template)
 
@@ -242,10 +342,11 @@ class Executor:
         path = str(self._artifacts.path(root)) if root else ""
         async with self._changing:
             before = self._watch.latest
-            with self._condemning():
-                await self._engine.swap_base(path)
-            self._crashpoints.passed("base swapped")
-            after = await self._watch.refresh()
+            with self._giving(root) if root else nullcontext():
+                with self._condemning():
+                    await self._engine.swap_base(path)
+                self._crashpoints.passed("base swapped")
+                after = await self._look()
         if after is None:
             raise TemporaryEngineError("the engine does not answer since its base was swapped")
         problem = _unconfirmed(before, after, path)
@@ -285,6 +386,15 @@ def _unconfirmed(before: Description | None, after: Description, path: str) -> s
     if after.adapters:
         return f"{after.adapters[0].name} is still loaded"
     return f"{after.cached} entries are still cached" if after.cached else ""
+
+
+def _refuse_unverified(adapter: Artifact) -> None:
+    """Refuse to hand an engine bytes that nobody verified; it may be put back by hand any time."""
+    if adapter.adopted:
+        raise TemporaryEngineError(
+            f"the engine does not hold {adapter.adopted} from {adapter.source} any more, and vctl"
+            " cannot load what it never verified: load it by hand, or roll out a verified release"
+        )
 
 
 def is_permanent(error: VctlError) -> bool:

@@ -6,6 +6,7 @@ newest that it got. After a break it connects again for ever.
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -106,3 +107,32 @@ class GatewayLink:
             if self._told:
                 writer.write(to_line(self._told))
                 await writer.drain()
+
+
+class NoGateway(GatewayLink):
+    """Stands for the link on a node without a gateway: nobody is told, and nobody contradicts."""
+
+    def __init__(self) -> None:
+        super().__init__("", lambda: None)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the gateway acts on our last word: there is none to wait for."""
+        return True
+
+    async def run(self) -> None:
+        """Do nothing until cancelled."""
+        await asyncio.Event().wait()
+
+
+def open_link(
+    gateway: str,
+    socket: Path,
+    wake: Callable[[], None],
+    *,
+    on_statistics: Callable[[GatewayStatistics], None],
+) -> GatewayLink:
+    """Return the link to the node's gateway, as `Settings.gateway` says it has one or none."""
+    if gateway == "none":
+        return NoGateway()
+    return GatewayLink(str(socket), wake, on_statistics=on_statistics)

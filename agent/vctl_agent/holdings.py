@@ -13,6 +13,7 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.engines.port import Description
 from vctl_agent.local import GatewayState
+from vctl_agent.placing import directory
 from vctl_agent.probed import BASE, Probed, golden_name
 from vctl_plans.golden import golden_of
 from vctl_plans.node_machine import Action
@@ -66,16 +67,19 @@ class Holdings:
         is_of_base = engine is not None and self._has_base(release)
         has_adapter = is_of_base and engine is not None and self._has_adapter(release, engine)
         is_whole = has_adapter and self._application.has(release)
-        proofs = _probes(service, release)
         return Held(
             is_shared=is_shared(service, release),
             has_adapter=has_adapter,
             is_whole=is_whole,
             is_probed=is_whole
             and engine is not None
-            and all(self._probed.has(engine.incarnation, name) for name in proofs),
+            and all(
+                self._probed.has(engine.incarnation, name) for name in proofs(service, release)
+            ),
             is_handed_over=release.number in self._application.held(service.name),
-            is_loaded=has_adapter and release.adapter is not None,
+            is_loaded=has_adapter
+            and release.adapter is not None
+            and not release.adapter.adopted,  # what vctl did not load, it does not unload
         )
 
     def is_staged(self, release: Release) -> bool:
@@ -98,18 +102,18 @@ class Holdings:
     def _has_adapter(self, release: Release, engine: Description) -> bool:
         if not release.adapter:
             return True
-        return engine.has(release.engine_name, str(self._artifacts.path(release.adapter.root)))
+        return engine.has(release.engine_name, directory(self._artifacts, release.adapter))
 
     def measured(self, service: Service, release: Release, engine: Description | None) -> str:
         """Return what was measured when *release* was probed in this run of the engine."""
         notes = (
             self._probed.note(engine.incarnation, name) if engine else ""
-            for name in _probes(service, release)
+            for name in proofs(service, release)
         )
         return "; ".join(filter(None, notes))
 
 
-def _probes(service: Service, release: Release) -> list[str]:
+def proofs(service: Service, release: Release) -> list[str]:
     """Return the names under which what makes *release* ready is noted, once it was probed."""
     golden = golden_of(release, service.rollout)
     names = [release.engine_name or BASE]
@@ -128,6 +132,11 @@ def is_shared(service: Service, release: Release) -> bool:
 def own(release: Release) -> str:
     """Return the name of what only this release has; no adapter's name holds a slash."""
     return f"{release.service}/{release.number}"
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a name of what is changed is an adapter's, and not that of what `own` names."""
+    return "/" not in name
 
 
 def changed(action: Action, release: Release, held: Held) -> list[str]:
@@ -169,5 +178,9 @@ def in_flight(service: Service, release: Release, heard: GatewayState, held: Hel
 
 
 def _goes(model: str, release: Release, held: Held) -> bool:
-    """Whether *model* is the release's adapter, and would go with it."""
-    return bool(release.engine_name) and not held.is_shared and model == release.engine_name
+    """Whether *model* is the release's adapter, and would go with it.
+
+    Some engines want a base and a colon before an adapter's name, which has no colon itself.
+    """
+    adapter = model.rpartition(":")[2]
+    return bool(release.engine_name) and not held.is_shared and adapter == release.engine_name

@@ -11,6 +11,7 @@ from vctl_agent import configuration as read
 from vctl_agent.alerting.webhooks import Webhook, read_webhooks
 from vctl_agent.configuration import Address, Option
 from vctl_agent.crashpoints import VARIABLE as CRASH_VARIABLE
+from vctl_plans.errors import SettingsError
 from vctl_plans.keys import DEFAULT_PREFIX
 from vctl_plans.sources import TokenFile, token_file
 from vctl_plans.store.settings import StoreSettings
@@ -30,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine_restart_hook: tuple[str, ...]  # the program and its arguments; empty: none
     engine_restart_timeout: float  # seconds
     gateway_url: str
+    gateway: str  # "local", or "none": then the node serves only services in direct mode
     allowed_root: tuple[Path, ...]
     allowed_source: tuple[str, ...]  # prefixes of URIs; none: any source
     source_token_file: tuple[TokenFile, ...]
@@ -40,9 +42,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: tuple[Webhook, ...]
     prometheus_url: str
     prometheus_token_file: Path | None
-    hook: tuple[str, ...]  # the program and its arguments; empty: none
+    engine_admin_key_file: Path | None
+    engine_hook: tuple[str, ...]  # the program and its arguments, or one address; empty: none
+    engine_hook_timeout: float  # seconds
+    hook: tuple[str, ...]  # the program and its arguments, or one address; empty: none
     hook_timeout: float  # seconds
+    hook_token_file: Path | None
     scrub_interval: float  # seconds; 0: never
+    keep_artifacts: int  # of each service's newest releases
+    artifact_space: int  # bytes; 0: what the disk has
     prefix: str
     log_level: str
     crash_at: int
@@ -74,7 +82,11 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     """
     values, store = _load(_OPTIONS, arguments, environment)
     values.pop(_CONDUCTOR_ONLY.field)
-    return Settings(store=store, **values)
+    settings = Settings(store=store, **values)
+    if (settings.engine == "hook") != bool(settings.engine_hook):
+        problem = "--engine-hook (VCTL_ENGINE_HOOK): is for --engine hook, which needs it"
+        raise SettingsError([problem], hint="vctl-agent --help lists all settings")
+    return settings
 
 
 def read_conductor_settings(
@@ -128,10 +140,17 @@ _OPTIONS = (
     Option("state", "VCTL_STATE", "/var/lib/vctl/agent", Path, "folder of artifacts and records"),
     Option("socket", "VCTL_SOCKET", "/run/vctl/gateway.sock", read.socket_path,
            "the gateway's Unix socket"),
-    Option("engine", "VCTL_ENGINE", "torch", read.one_of("torch", "vllm"), "the engine's kind"),
+    Option("engine", "VCTL_ENGINE", "torch", read.one_of("torch", "vllm", "sglang", "hook"),
+           "the engine's kind"),
     Option("engine-url", "VCTL_ENGINE_URL", None, read.url, "the engine's address"),
     Option("engine-key-file", "VCTL_ENGINE_KEY_FILE", "", read.optional_path,
            "file with the API key that the engine asks for"),
+    Option("engine-admin-key-file", "VCTL_ENGINE_ADMIN_KEY_FILE", "", read.optional_path,
+           "file with the key for its administration, where SGLang has one of its own for that"),
+    Option("engine-hook", "VCTL_ENGINE_HOOK", "", read.command,
+           "with --engine hook: command or address that is asked for all that an engine does"),
+    Option("engine-hook-timeout", "VCTL_ENGINE_HOOK_TIMEOUT", "2m", read.at_least_one_second,
+           "time that it has for a change"),
     Option("engine-max-adapters", "VCTL_ENGINE_MAX_ADAPTERS", "0", read.whole_number,
            "adapters that the engine serves side by side, where it does not tell; 0: as it tells"),
     Option("engine-restart-hook", "VCTL_ENGINE_RESTART_HOOK", "", read.command,
@@ -140,6 +159,8 @@ _OPTIONS = (
            "time after which that command is killed"),
     Option("gateway-url", "VCTL_GATEWAY_URL", "", read.url,
            "where clients and peers reach the gateway; empty: only from its own host"),
+    Option("gateway", "VCTL_GATEWAY", "local", read.one_of("local", "none"),
+           "whether this node has a gateway; none: only services in direct mode are served"),
     Option("allowed-root", "VCTL_ALLOWED_ROOT", "", Path,
            "a folder that artifacts may be read from; may be repeated", is_many=True),
     Option("allowed-source", "VCTL_ALLOWED_SOURCE", "", read.source_prefix,
@@ -163,11 +184,17 @@ _OPTIONS = (
     Option("prometheus-token-file", "VCTL_PROMETHEUS_TOKEN_FILE", "", read.optional_path,
            "file with a bearer token for it, read at each query"),
     Option("hook", "VCTL_HOOK", "", read.command,
-           "command told on stdin when a prompt or an index is here, and after it was unloaded"),
+           "command or address told when a prompt or an index is here, and after it was unloaded"),
     Option("hook-timeout", "VCTL_HOOK_TIMEOUT", "60s", read.at_least_one_second,
            "time after which the hook is killed"),
+    Option("hook-token-file", "VCTL_HOOK_TOKEN_FILE", "", read.optional_path,
+           "file with a bearer token for hooks that are addresses, read at each call"),
     Option("scrub-interval", "VCTL_SCRUB_INTERVAL", "6h", read.seconds,
            "time in which every staged artifact is hashed again, in the background; 0: never"),
+    Option("keep-artifacts", "VCTL_KEEP_ARTIFACTS", "3", read.whole_number,
+           "how many of each service's newest releases stay on disk though nothing needs them"),
+    Option("artifact-space", "VCTL_ARTIFACT_SPACE", "", read.optional_size,
+           "what artifacts may take, as in 500GiB; empty: what the disk has"),
     Option("prefix", "VCTL_PREFIX", DEFAULT_PREFIX, read.key_prefix, "root of vctl's keys in etcd"),
     Option("log-level", "VCTL_LOG_LEVEL", "info", read.log_level, "the lowest level to log"),
     Option("crash-at", CRASH_VARIABLE, "0", read.whole_number,

@@ -65,7 +65,7 @@ class Tries:
             return None
         if tried.action is Action.UNLOAD and (is_wanted or not is_resident):
             return None
-        is_of_engine = tried.action in {Action.LOAD, Action.PROBE}
+        is_of_engine = tried.action in {Action.LOAD, Action.PROBE, Action.REPLACE}
         was_restarted = now.incarnation not in {"", tried.occasion.incarnation}
         if tried.is_permanent and is_of_engine and was_restarted:
             return None

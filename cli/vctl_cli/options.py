@@ -70,11 +70,22 @@ Service = Annotated[
     str, typer.Option("--service", "-s", metavar="NAME", help="The service. [VCTL_SERVICE]")
 ]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; kept in the history.")]
+AllowDowntime = Annotated[
+    bool,
+    typer.Option(
+        "--allow-downtime",
+        help="Where engines have no place for both releases: unload what serves before loading.",
+    ),
+]
 NoWatch = Annotated[
     bool, typer.Option("--no-watch", help="Return once it is written; do not follow it.")
 ]
 NewService = Annotated[
     bool, typer.Option("--new-service", help="The service does not exist yet: make it.")
+]
+DirectService = Annotated[
+    bool,
+    typer.Option("--direct", help="Of a new service: its clients call the engines themselves."),
 ]
 KindOption = Annotated[
     str,

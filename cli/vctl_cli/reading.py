@@ -11,12 +11,15 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from vctl_cli.session import Session
+from vctl_plans.capacity import places
 from vctl_plans.codec import decode
 from vctl_plans.errors import PlanError
+from vctl_plans.etcdhealth import EtcdMember
 from vctl_plans.keys import Keys
 from vctl_plans.names import suggestion
 from vctl_plans.phase import Component
-from vctl_plans.rollout import Progress
+from vctl_plans.rollout import Progress, ServiceSpec
+from vctl_plans.route import Mode
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services, surroundings
 from vctl_plans.store.port import KeyValue, Listing, Store
 
@@ -32,6 +35,10 @@ class Reader(Protocol):
 
     def list(self, prefix: str) -> Listing:
         """Read all keys under *prefix* at one revision."""
+        ...
+
+    def status(self) -> EtcdMember:
+        """Ask a member of etcd how it is."""
         ...
 
     def close(self) -> None:
@@ -53,28 +60,49 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 async def read_service(
-    store: Store, keys: Keys, name: str, *, brings_base: bool = False
+    store: Store,
+    keys: Keys,
+    name: str,
+    *,
+    brings_base: bool = False,
+    mode: Mode = Mode.GATEWAY,
 ) -> Reading:
-    """Read one service, who is present, and the fleet's base.
+    """Read one service, who is present, the fleet's base, and what there is room for.
 
-    The other services are read only where the base may have to change: where the fleet has changed
-    it before, or *brings_base* says that it is about to.
+    The other services are read only where they matter: where an engine tells how many adapters it
+    has places for; or where the base may have to change, since the fleet has changed it before, or
+    *brings_base* says that it is about to. A service that does not exist yet is read as one of
+    *mode*.
+
+    Raises:
+        PlanError: It exists, in another mode than the direct one that is asked for.
     """
     services, nodes, base = await asyncio.gather(
         store.list(keys.service(name)), store.list(keys.nodes), store.get(keys.base)
     )
     fleet = read_services(keys, services.entries)
-    service = fleet.services.get(name) or Service(name=name)
+    service = _with_mode(fleet.services.get(name) or Service(name=name), mode)
     known = any(Component.WEIGHTS in release.components for release in service.releases.values())
     may_move = bool(base) or known or brings_base
-    if may_move:
+    records = read_nodes(keys, nodes.entries, ()).records
+    if may_move or any(places(record.facts) is not None for record in records.values()):
         fleet = read_services(keys, (await store.list(keys.services)).entries)
-    records = read_nodes(keys, nodes.entries if may_move else (), ()).records
     around = surroundings(name, base=base, services=fleet, records=records.values())
     return Reading(
         service=msgspec.structs.replace(service, around=around),
         present=tuple(sorted(entry.key.removeprefix(keys.nodes) for entry in nodes.entries)),
     )
+
+
+def _with_mode(service: Service, mode: Mode) -> Service:
+    if mode is Mode.GATEWAY or service.is_direct:
+        return service
+    if service.spec_revision:
+        raise PlanError(
+            f"{service.name} is served through gateways; how it is served is set when it is made",
+            path="--direct",
+        )
+    return msgspec.structs.replace(service, spec=ServiceSpec(service=service.name, mode=mode))
 
 
 async def read_known_service(

@@ -34,6 +34,13 @@ ROOT = Verbs(
         "rollback": Verb("rollback:rollback", "Return a service to an earlier release."),
         "status": Verb("status:status", "Show the fleet's services and nodes."),
         "events": Verb("events:events", "Show what was decided on the fleet, by whom and why."),
+        "doctor": Verb("doctor:doctor", "Look for what is wrong, and say what mends it."),
+        "node": Verbs(
+            "Look after the nodes.",
+            {
+                "gc": Verb("node_gc:gc", "Have nodes remove the artifacts that nothing needs."),
+            },
+        ),
         "verify-weights": Verb(
             "verify_weights:verify_weights", "Hash weights and compare them with their root."
         ),
@@ -47,6 +54,19 @@ ROOT = Verbs(
                 "compare": Verb(
                     "weights_compare:weights_compare",
                     "Compare two sets of weights as numbers, in ULPs.",
+                ),
+            },
+        ),
+        "service": Verbs(
+            "Take services up, list them, and let them go.",
+            {
+                "list": Verb("service_list:list_services", "List the services of a fleet."),
+                "import": Verb(
+                    "service_import:import_service",
+                    "Adopt an adapter that engines serve already.",
+                ),
+                "eject": Verb(
+                    "service_eject:eject", "Hand a service back to its engines, and let it go."
                 ),
             },
         ),

@@ -138,6 +138,8 @@ async def finish(
             say(f"rollout {rollout.id} already does this ({rollout.phase})")
         case Begin() | Continue() if not (is_watched and _is_drawn(session)):
             say(f"rollout {rollout.id} of {rollout.service}: {rollout.sentence}")
+    for note in decision.notes if isinstance(decision, Begin) else ():
+        say(f"  to know: {note}")
     if is_watched:
         follow = Follow(rollout.service, rollout.id, _news(decision))
         return await watch(session, store, follow, asked_back=asked_back)

@@ -15,6 +15,7 @@ from vctl_plans.decision import (
     count,
     fail,
     gone,
+    make_room,
     move,
     named,
     pause,
@@ -86,7 +87,7 @@ def _refuse_other_base(state: State, target: int) -> None:
     only = rollout.back_to or rollout.from_release
     if rollout.is_by_waves and target != only:
         raise TransitionError(
-            f"rollout {rollout.id} of {rollout.service} changes the nodes' base:"
+            f"rollout {rollout.id} of {rollout.service} changes what nodes hold:"
             f" only release {only} can be returned to now",
             hint="once it has ended: vctl rollback --now --to N",
         )
@@ -100,7 +101,8 @@ def by_waves(state: State, why: str) -> Decision:
     return move(
         state,
         P.ROLLING_BACK,
-        f"{why}: no node holds its base: it is loaded {waves.by_waves_of(rollout.wave_size)};"
+        f"{why}: no node holds {'it' if rollout.exchanges else 'its base'}:"
+        f" it is loaded {waves.by_waves_of(rollout.wave_size)};"
         f" {route.stable} serves on meanwhile",
         route=route,
     )
@@ -160,7 +162,7 @@ def roll_back(state: State, event: Observed, now_s: float) -> Decision:
     tally = readiness(nodes, event.reports, rollout=rollout, number=rollout.back_to)
     if tally.is_met(state.plan):
         return go_back(state, f"release {rollout.back_to} is ready on {count(tally)}")
-    return _not_ready(state, event, tally, now_s)
+    return make_room(state, event) or _not_ready(state, event, tally, now_s)
 
 
 def _not_ready(state: State, event: Observed, tally: Tally, now_s: float) -> Decision:
@@ -193,7 +195,7 @@ def _roll_back_by_waves(state: State, event: Observed, now_s: float) -> Decision
     nodes = f"{count(acknowledged(state, event))} route 100 % to release {target}"
     if not waves.is_whole(state.rollout):
         return waves.rest(state, event, nodes, now_s=now_s, until_s=state.plan.prepare_s)
-    return go_back(state, f"all nodes hold the base of release {target}")
+    return go_back(state, f"all nodes hold {waves.what(state.rollout, target)}")
 
 
 def _is_back(state: State) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vctl_plans.capacity import Room
 from vctl_plans.codec import Value
 from vctl_plans.phase import Component
 from vctl_plans.share import FULL_WEIGHT, share
@@ -29,7 +30,8 @@ class Base(Value, frozen=True, kw_only=True):
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a start looks at beyond its own service, since all services of a fleet share one base.
 
-    The last three are read only where a base may have to change.
+    `running`, `serving` and `fixed` are read only where a base may have to change, `named_once` in
+    direct mode.
     """
 
     base: Base = Base()
@@ -37,6 +39,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[str, ...] = ()  # other services whose rollouts run
     serving: tuple[str, ...] = ()  # other services that serve
     fixed: tuple[str, ...] = ()  # nodes that are present and whose engine cannot change its base
+    named_once: tuple[str, ...] = ()  # those whose engine cannot give a name another adapter
+    room: Room | None = None  # on the engines of the nodes that are present; None: not read
 
 
 def base_root(release: "Release | None") -> str:
@@ -86,3 +90,22 @@ def is_of_base(service: "Service", number: int, node: str) -> bool:
     """Whether release *number* runs on the base that *node* is to hold."""
     wanted = base_wanted(service, node)
     return wanted is None or base_root(service.releases.get(number)) == base_root(wanted)
+
+
+def is_apart(service: "Service", number: int, node: str) -> bool:
+    """Whether *node* holds another release in this one's place, while the two are exchanged."""
+    rollout = service.rollout
+    if rollout is None or rollout.phase.is_terminal or not rollout.exchanges:
+        return False
+    here = side(rollout, node)
+    if number == here or number not in {rollout.from_release, rollout.to_release, rollout.back_to}:
+        return False
+    if any(override.release == number for override in service.current_route.overrides):
+        return False
+    own, theirs = service.releases.get(number), service.releases.get(here)
+    return own is None or theirs is None or own.engine_name != theirs.engine_name
+
+
+def has_place(service: "Service", number: int, node: str) -> bool:
+    """Whether *node* is to hold release *number*, if it is wanted at all."""
+    return is_of_base(service, number, node) and not is_apart(service, number, node)

@@ -108,6 +108,22 @@ def _refuse_fixed(service: Service) -> None:
         )
 
 
+def exchange_size(plan: Plan, roster: tuple[str, ...]) -> int:
+    """Return how many nodes may be without an adapter at once, where each has place for one.
+
+    Raises:
+        PlanError: The plan splits traffic over nodes of which none would hold one of its releases.
+    """
+    size = max(1, plan.max_unavailable.of(len(roster)))
+    if size >= len(roster) and plan.strategy == "weighted":
+        raise PlanError(
+            "traffic cannot be split: no node would hold the one release while all hold the other",
+            path="strategy",
+            hint="use full-switch",
+        )
+    return size
+
+
 def _refuse_plan(plan: Plan, size: int, nodes: int) -> None:
     if plan.consistency is Consistency.STRICT:
         raise PlanError("a change of the base goes by waves, and not at once", path="consistency")

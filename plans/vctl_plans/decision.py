@@ -221,17 +221,37 @@ def clear(state: State, event: Observed, now_s: float, *, end: P, word: str) -> 
     return stay(state, until_s=limit_s)
 
 
+def make_room(state: State, event: Observed) -> Decision | None:
+    """Name what may be unloaded while a release is made ready: it may need the place.
+
+    Some node holds it, and nothing wants it: one that was away when it should have been unloaded,
+    or a rollout gave way to another. Only once every counted node acts on the route.
+    """
+    rollout = state.rollout
+    left = _held(state, event) - wanted(state.route, rollout) - set(rollout.unload)
+    if not left or not acknowledged(state, event).is_complete:
+        return None
+    numbers = listed(tuple(str(n) for n in sorted(left)))
+    word, verb = ("releases", "are") if len(left) > 1 else ("release", "is")
+    sentence = f"{word} {numbers}, which {verb} wanted no more, may be unloaded"
+    return move(state, rollout.phase, sentence, unload=tuple(sorted({*rollout.unload, *left})))
+
+
 def _surplus(state: State, event: Observed) -> tuple[int, ...]:
     """Return the releases that some node may hold and that nothing wants."""
-    held = {
+    keep = wanted(state.route, None)
+    brought = {state.rollout.to_release} if state.rollout.back_to else set()
+    return tuple(sorted((_held(state, event) | brought) - keep))
+
+
+def _held(state: State, event: Observed) -> set[int]:
+    """Return the releases that some node of the roster may hold."""
+    return {
         number
         for node in state.roster
         if node in event.reports
         for number in residents(event.reports[node], state.rollout.service)
     }
-    keep = wanted(state.route, None)
-    brought = {state.rollout.to_release} if state.rollout.back_to else set()
-    return tuple(sorted((held | brought) - keep))
 
 
 def _end(state: State, event: Observed, tally: Tally, *, end: P, word: str) -> Decision:

@@ -77,7 +77,9 @@ class GateSpec(_Document, frozen=True, kw_only=True):
     ready: Percentage = "100%"  # of the nodes that count
     max_failed: Annotated[int, Meta(ge=0)] = 0  # nodes that may refuse the release for good
     max_absent: Percentage = "10%"  # nodes that may vanish meanwhile
-    max_unavailable: Percentage = "10%"  # nodes that may change their base at once; at least 1
+    max_unavailable: Percentage = "10%"  # nodes that may change what they hold at once; at least 1
+    free_memory: Percentage | None = None  # what a load must leave free of an engine's memory
+    kv_used: Percentage | None = None  # of an engine's KV cache, at most, when traffic moves
 
 
 class Deadlines(_Document, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ class Document(_Document, frozen=True, kw_only=True, tag_field="strategy"):
     deadlines: Deadlines = Deadlines()
     retain: Annotated[int, Meta(ge=0, le=8)] = 1  # earlier releases that stay loaded
     consistency: Literal["session", "eventual", "strict"] = "session"
-    allow_downtime: bool = False
+    allow_downtime: bool = False  # unload before loading, where engines have no place for both
     reason: str = ""
 
 
@@ -274,6 +276,9 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
         drain_s=duration_s(deadlines.drain, path="deadlines.drain"),
         hold_s=duration_s(deadlines.hold, path="deadlines.hold"),
         retain=document.retain,
+        allow_downtime=document.allow_downtime,
+        free_memory=_share(gate.free_memory, path="gate.free_memory"),
+        kv_used=_share(gate.kv_used, path="gate.kv_used"),
     )
 
 
@@ -289,18 +294,20 @@ def _watch(document: AnyDocument) -> Watch | None:
         interval_s=duration_s(rails.interval, path="guardrails.interval"),
         consecutive=rails.consecutive,
         drift=msgspec.convert(msgspec.structs.asdict(drift), DriftLimits) if drift else None,
-        free_memory=None if free is None else _share(free),
+        free_memory=_share(free, path="guardrails.free_memory"),
         queries=rails.prometheus,
         on_breach=rails.on_breach,
         on_inconclusive=rails.on_inconclusive,
     )
 
 
-def _share(text: str | int) -> float:
-    least = quota(text, path="guardrails.free_memory")
-    if least.percent is None:
-        raise PlanError("is a percentage, as in 20%", path="guardrails.free_memory")
-    return least.percent / FULL_WEIGHT
+def _share(text: str | int | None, *, path: str) -> float | None:
+    if text is None:
+        return None
+    share = quota(text, path=path)
+    if share.percent is None:
+        raise PlanError("is a percentage, as in 20%", path=path)
+    return share.percent / FULL_WEIGHT
 
 
 def plan_steps(document: AnyDocument) -> tuple[PlanStep, ...]:

@@ -7,6 +7,7 @@ requests on to one that does.
 
 from vctl_plans import barrier, waves
 from vctl_plans.backward import by_waves, go_back
+from vctl_plans.capacity import crowded
 from vctl_plans.decision import (
     Decision,
     State,
@@ -14,6 +15,7 @@ from vctl_plans.decision import (
     clear,
     count,
     fail,
+    make_room,
     move,
     named,
     patience_s,
@@ -27,7 +29,7 @@ from vctl_plans.events import Observed
 from vctl_plans.gate import Tally
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import NAMED, Promotion, listed
-from vctl_plans.route import settled
+from vctl_plans.route import Mode, settled
 from vctl_plans.steps import moves, nth, present, take
 from vctl_plans.units import duration_text
 
@@ -46,18 +48,27 @@ def prepare(state: State, event: Observed, now_s: float) -> Decision:
     lost = too_many_gone(state, event, now_s)
     if lost:
         return lost
-    if tally.is_met(plan):
+    busy = crowded(tally.done, event.reports, plan.kv_used)
+    if tally.is_met(plan) and not busy:
         why = f"release {rollout.to_release} is {_word(state)} on {count(tally)}"
         return _begin(state, why)
-    if now_s >= plan.prepare_s:
-        late, limit = named(tally.missing), duration_text(plan.prepare_s)
-        return fail(
-            state,
-            f"release {rollout.to_release} is not {_word(state)} within {limit} on {late}"
-            f"{said_of(state, event, rollout.to_release, tally.missing)}",
-            unconfirmed=tally.missing[:NAMED],
-        )
-    return stay(state, until_s=plan.prepare_s)
+    return make_room(state, event) or _unprepared(state, event, tally, busy, now_s)
+
+
+def _unprepared(state: State, event: Observed, tally: Tally, busy: str, now_s: float) -> Decision:
+    """Wait for nodes that are not there yet, or whose caches are full; fail at the deadline."""
+    plan, number = state.plan, state.rollout.to_release
+    if now_s < plan.prepare_s:
+        return stay(state, until_s=plan.prepare_s)
+    limit = duration_text(plan.prepare_s)
+    if tally.is_met(plan):
+        return fail(state, f"no traffic moved to release {number} within {limit}: {busy}")
+    late, why = named(tally.missing), said_of(state, event, number, tally.missing)
+    return fail(
+        state,
+        f"release {number} is not {_word(state)} within {limit} on {late}{why}",
+        unconfirmed=tally.missing[:NAMED],
+    )
 
 
 def _prepared(state: State, event: Observed) -> Tally:
@@ -68,7 +79,8 @@ def _prepared(state: State, event: Observed) -> Tally:
 
 
 def _word(state: State) -> str:
-    return "staged" if state.rollout.is_by_waves else "ready"
+    is_staged = state.rollout.is_by_waves or state.route.mode is Mode.DIRECT
+    return "staged" if is_staged else "ready"
 
 
 def _begin(state: State, why: str) -> Decision:
@@ -109,9 +121,10 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
         return _shift_by_waves(state, event, now_s)
     if barrier.is_needed(state, state.rollout.step):
         return barrier.advance(state, event, now_s)
-    lost = too_many_gone(state, event, now_s) if state.rollout.from_release else None
-    if lost:
-        return lost
+    if state.rollout.from_release:
+        lost = too_many_gone(state, event, now_s) or _went_back(state, event, now_s)
+        if lost:
+            return lost
     tally = acknowledged(state, event)
     limit_s = patience_s(state, event, tally)
     if not tally.is_complete and now_s < limit_s:
@@ -127,14 +140,25 @@ def shift(state: State, event: Observed, now_s: float) -> Decision:
     return _arrived(state, event, tally, now_s)
 
 
+def _went_back(state: State, event: Observed, now_s: float) -> Decision | None:
+    """Wait for a person where nodes went back by themselves, as they do in direct mode."""
+    refused = ready(state, event).refused
+    if not refused or state.route.mode is not Mode.DIRECT:
+        return None
+    nodes, why = tuple(node for node, _ in refused), refused[0][1]
+    number = state.rollout.to_release
+    sentence = f"{named(nodes)} went back from release {number} without being told: {why}"
+    return pause(state, sentence, nodes, now_s=now_s)
+
+
 def _shift_by_waves(state: State, event: Observed, now_s: float) -> Decision:
     """Soak, go on or settle, once so many nodes hold the base as the step's weight asks for."""
     turn = waves.turn(state, event, now_s, weight=present(state).weight)
     if turn:
         return turn
-    if waves.is_whole(state.rollout):
-        held = count(ready(state, event))
-        return _settle(state, f"{held} hold the base of release {state.rollout.to_release}")
+    if waves.is_whole(state.rollout) and not state.rollout.is_at_once:
+        held, number = count(ready(state, event)), state.rollout.to_release
+        return _settle(state, f"{held} hold {waves.what(state.rollout, number)}")
     return _arrived(state, event, acknowledged(state, event), now_s)
 
 
@@ -161,7 +185,7 @@ def go_on(state: State, event: Observed, why: str, *, now_s: float, until_s: flo
     """
     rollout, last = state.rollout, len(state.plan.steps) - 1
     if rollout.step >= last:
-        if rollout.is_by_waves:
+        if rollout.is_by_waves and not rollout.is_at_once:
             return waves.rest(state, event, why, now_s=now_s, until_s=until_s)
         return _settle(state, why)
     tally = ready(state, event)
@@ -184,11 +208,13 @@ def go_on(state: State, event: Observed, why: str, *, now_s: float, until_s: flo
 def _settle(state: State, why: str) -> Decision:
     """Make the candidate stable; what served before stays loaded, up to the plan's `retain`.
 
-    A release of groups stays theirs: the default is not touched. Where the base changed nothing
-    can stay loaded.
+    A release of groups stays theirs: the default is not touched. Where nodes changed what they
+    hold, nothing else can stay loaded.
     """
     route, number, retain = state.route, state.rollout.to_release, state.plan.retain
-    if state.rollout.moves_base:
+    if state.rollout.retain is not None:
+        retain = min(retain, state.rollout.retain)
+    if state.rollout.wave_size:
         retain = 0
     if state.rollout.groups:
         sentence = f"{why}: release {number} stays with its groups"

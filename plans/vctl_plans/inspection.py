@@ -44,7 +44,15 @@ class CollectRequest(NodeRequest, frozen=True, kw_only=True, tag="collect"):
     is_dry: bool = False  # only say what would go
 
 
-OperatorRequest = VerifyRequest | HashRequest | CollectRequest
+class NameRequest(NodeRequest, frozen=True, kw_only=True, tag="name"):
+    """Have the engine hold a release under its service's own name too, for clients without vctl."""
+
+    service: str
+    number: int
+    digest: str  # of the release
+
+
+OperatorRequest = VerifyRequest | HashRequest | CollectRequest | NameRequest
 """What a key under `Keys.requests` may hold."""
 
 
@@ -94,6 +102,16 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     request: str
     removed: tuple[str, ...] = ()  # roots, those that went or would go; at most the first 50
+    count: int = 0  # of all of them
     freed_bytes: int = 0
     kept: int = 0  # artifacts that stay
+    reasons: dict[str, int] = {}  # why they stay, see `retention.Why`: how many of each
     problem: str = ""
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's answer to a `NameRequest`."""
+
+    request: str
+    path: str = ""  # from which the engine lists the service's own name
+    problem: str = ""  # why it does not

@@ -11,6 +11,7 @@ The order that keeps requests safe, and that no change may break:
 2. more traffic moves only in the plan's order: after the soak of the step before, with its
    guardrails passed, or an operator's promotion of it, and while the gate is met;
 3. the unload list is written only after every counted node reported the route that leaves it out;
+   a start may list what was only retained, which had no traffic before it;
 4. a revoked release is in no later route.
 """
 
@@ -207,7 +208,7 @@ TABLE: dict[P, dict[type, Rule]] = {
         TakenOver: _TAKE_OVER,
     },
     P.SHIFTING: {
-        Observed: _rule(shift, P.SHIFTING, P.SOAKING, P.SETTLING, P.PAUSED),
+        Observed: _rule(shift, P.SHIFTING, P.SOAKING, P.SETTLING, P.PAUSED, P.FAILED),
         RollbackAsked: _ROLLBACK,
         AbortAsked: _ABORT,
         PauseAsked: _PAUSE,
@@ -227,7 +228,7 @@ TABLE: dict[P, dict[type, Rule]] = {
         TakenOver: _TAKE_OVER,
     },
     P.ROLLING_BACK: {
-        Observed: _rule(roll_back, P.ROLLED_BACK, P.PAUSED),
+        Observed: _rule(roll_back, P.ROLLED_BACK, P.PAUSED, P.FAILED),
         RollbackAsked: _ROLLBACK,
         TakenOver: _TAKE_OVER,
     },

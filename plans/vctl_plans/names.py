@@ -46,6 +46,11 @@ def check_root(root: str, *, what: str) -> str:
     return root
 
 
+def is_root(text: str) -> bool:
+    """Whether *text* is a Merkle root."""
+    return bool(_ROOT.fullmatch(text))
+
+
 def root_hex(root: str) -> str:
     """Return the 64 digits of a root: the name of its directory on a node."""
     return root.removeprefix("b3:")

@@ -8,7 +8,7 @@ import msgspec
 
 from vctl_plans.capability import EngineFacts
 from vctl_plans.codec import SCHEMA, Value
-from vctl_plans.inspection import Checks, Collected, Hashed
+from vctl_plans.inspection import Checks, Collected, Hashed, Named
 from vctl_plans.phase import NodePhase
 
 
@@ -43,6 +43,17 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     probe: str = ""  # what was measured when it was probed, in a few words
 
 
+class Unmanaged(msgspec.Struct, frozen=True):
+    """An adapter that the engine lists and that is no release's: somebody else loaded it."""
+
+    name: str
+    path: str  # the directory that it was loaded from, as the engine tells it
+
+
+MAX_UNMANAGED = 16
+"""Of them in a report: enough to find one to adopt, small enough to write."""
+
+
 class NodeReport(Value, frozen=True, kw_only=True):
     """Everything that a node observed; written when something of it changed."""
 
@@ -56,10 +67,14 @@ class NodeReport(Value, frozen=True, kw_only=True):
     free_memory: float | None = None  # share of the engine's memory, 0 to 1; None: it does not tell
     kv_used: float | None = None  # share of its KV cache, 0 to 1, in coarse steps; None: not told
     adapters: int | None = None  # that the engine lists; None: it does not answer
+    disk_used: float | None = None  # share of the room for artifacts, in coarse steps; None: unseen
+    exposed: str = ""  # where the engine listens beyond loopback; empty: nowhere, or not told
     problem: str = ""  # of the engine as a whole: why it serves nothing until it is restarted
     checks: tuple[Checks, ...] = ()  # answers to requests that have not expired, and to the scrub
     hashed: tuple[Hashed, ...] = ()
     collected: tuple[Collected, ...] = ()
+    named: tuple[Named, ...] = ()
+    unmanaged: tuple[Unmanaged, ...] = ()  # by name, at most `MAX_UNMANAGED`
 
     def release(self, service: str, number: int) -> ReleaseReport | None:
         """Return what the node says of one release."""

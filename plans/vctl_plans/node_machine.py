@@ -24,6 +24,7 @@ class Action(StrEnum):
     LOAD = "load"
     PROBE = "probe"
     UNLOAD = "unload"
+    REPLACE = "replace"  # in direct mode: see `direct`
     SWAP_BASE = "swap_base"  # of the node, and of no release: `assess` never asks for it
 
 
@@ -47,6 +48,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_staged: bool = False  # all of its components are verified, each in its own directory
     is_resident: bool = False  # engine and application hold all of it; or, not wanted, any of it
     is_on_base: bool = True  # it runs on the base that the engine holds, and no other is wanted
+    is_apart: bool = False  # another release has its place on this node while they are exchanged
+    no_place: str = ""  # why the engine has no place for it now; it waits for one
     is_probed: bool = False  # all of it since it was loaded into this incarnation of the engine
     is_offered: bool = False  # the gateway's last word still has it as ready
     in_flight: int | None = None  # None: the gateway is away, so it is not known
@@ -75,6 +78,8 @@ def assess(facts: Facts) -> Verdict:
     """Return where the release is and the next thing to do for it."""
     if facts.suspect and (facts.is_resident or (facts.is_wanted and facts.is_staged)):
         return Verdict(N.QUARANTINED, reason=facts.suspect)
+    if facts.is_apart and facts.is_resident:
+        return _drained(facts)
     return _towards_ready(facts) if facts.is_wanted else _towards_gone(facts)
 
 
@@ -83,17 +88,24 @@ def _towards_ready(facts: Facts) -> Verdict:
     if facts.failure and is_loaded and facts.spared_in_s is not None:
         return _spared(facts.failure.reason, facts.spared_in_s)
     if facts.failure and (facts.failure.is_permanent or facts.failure.retry_in_s > 0):
-        return _failed(facts.failure)
-    if not facts.is_on_base:
+        return failed(facts.failure)
+    if facts.is_apart or not facts.is_on_base:
         return _apart(facts)
     if facts.is_resident:
         return Verdict(N.READY) if facts.is_probed else Verdict(N.PROBING, Action.PROBE)
+    return _towards_resident(facts)
+
+
+def _towards_resident(facts: Facts) -> Verdict:
+    if facts.is_staged and facts.no_place:
+        return Verdict(N.STAGED, reason=facts.no_place, wake_s=_LOOK_S)
     if facts.is_staged:
         return Verdict(N.LOADING, Action.LOAD)
     return Verdict(N.FETCHING, Action.STAGE)
 
 
-def _failed(failure: Failure) -> Verdict:
+def failed(failure: Failure) -> Verdict:
+    """Judge a release by its last try, which was in vain."""
     return Verdict(
         failure.phase,
         reason=failure.reason,
@@ -111,7 +123,7 @@ def _spared(reason: str, in_s: float) -> Verdict:
 
 
 def _apart(facts: Facts) -> Verdict:
-    """Judge what runs on another base than the node holds, or is about to hold.
+    """Judge what has no place here: of another base than the node is to hold, or exchanged.
 
     No new request may reach it, and it is loaded with no base but its own; it can be fetched. Its
     requests in flight are waited for before the base changes, which is done for all of the node.
@@ -127,6 +139,11 @@ def _towards_gone(facts: Facts) -> Verdict:
         return Verdict(N.FAILED, reason=tried.reason) if tried else Verdict(N.UNLOADED)
     if not facts.may_unload:
         return _kept(facts) if facts.is_on_base else Verdict(N.DRAINING)
+    return _drained(facts)
+
+
+def _drained(facts: Facts) -> Verdict:
+    """Unload once no request is on it, or at the drain deadline."""
     if facts.failure and facts.failure.retry_in_s > 0:
         return Verdict(N.DRAINING, reason=facts.failure.reason, wake_s=facts.failure.retry_in_s)
     left_s = facts.drain_limit_s - facts.draining_s
@@ -146,6 +163,9 @@ def _kept(facts: Facts) -> Verdict:
     return Verdict(tried.phase, reason=tried.reason, is_permanent=tried.is_permanent)
 
 
+_LOOK_S = 1.0
+"""Until another look at an engine without a place: a place that others leave wakes sooner."""
+
 _TRIED = {N.FAILED, N.UNLOADED}
 
 MOVES: dict[N, frozenset[N]] = {
@@ -155,12 +175,14 @@ MOVES: dict[N, frozenset[N]] = {
     N.FETCHING: frozenset({N.VERIFYING, N.QUARANTINED, *_TRIED}),
     N.VERIFYING: frozenset({N.STAGED, N.QUARANTINED, *_TRIED}),
     N.STAGED: frozenset({N.LOADING, N.PROBING, N.READY, N.QUARANTINED, *_TRIED}),
-    N.LOADING: frozenset({N.PROBING, N.DRAINING, N.QUARANTINED, *_TRIED}),
+    N.LOADING: frozenset({N.PROBING, N.STAGED, N.DRAINING, N.QUARANTINED, *_TRIED}),
     N.PROBING: frozenset({N.READY, N.QUARANTINED, N.DRAINING, N.LOADING, *_TRIED}),
-    N.READY: frozenset({N.DRAINING, N.LOADING, N.FETCHING, N.UNLOADED, N.QUARANTINED}),
+    N.READY: frozenset({N.DRAINING, N.LOADING, N.STAGED, N.FETCHING, N.UNLOADED, N.QUARANTINED}),
     N.DRAINING: frozenset({N.UNLOADED, N.READY, N.STAGED, N.FETCHING, N.QUARANTINED}),
-    N.UNLOADED: frozenset({N.LOADING, N.FETCHING}),
-    N.FAILED: frozenset({N.FETCHING, N.LOADING, N.PROBING, N.DRAINING, N.UNLOADED, N.QUARANTINED}),
+    N.UNLOADED: frozenset({N.LOADING, N.STAGED, N.FETCHING}),
+    N.FAILED: frozenset(
+        {N.FETCHING, N.STAGED, N.LOADING, N.PROBING, N.DRAINING, N.UNLOADED, N.QUARANTINED}
+    ),
     N.QUARANTINED: frozenset(
         {N.PROBING, N.DRAINING, N.UNLOADED, N.LOADING, N.FETCHING, N.STAGED, N.READY}
     ),

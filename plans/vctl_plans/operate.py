@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vctl_plans import basing
+from vctl_plans import basing, direct
 from vctl_plans.alert import Alert
 from vctl_plans.base import Base
 from vctl_plans.decision import State
@@ -18,13 +18,13 @@ from vctl_plans.golden import Golden, refuse_serving
 from vctl_plans.groups import Groups
 from vctl_plans.machine import step
 from vctl_plans.phase import Component, RolloutPhase
+from vctl_plans.placing import first_sentence, place
 from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
-from vctl_plans.route import Route, override_of, place_of
+from vctl_plans.route import Route, override_of, place_of, without
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
-from vctl_plans.waves import by_waves_of
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +47,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
     golden: Golden | None = None  # likewise
     route: Route | None = None  # where the route changes at once
     base: Base | None = None  # where the fleet's base is locked, or no longer is
+    notes: tuple[str, ...] = ()  # what whoever asks should know, and nothing refuses
 
 
 class Attach(msgspec.Struct, frozen=True):
@@ -119,6 +120,7 @@ def start(
     replaced = _superseded(service, running, request) if running else service.rollout
     refuse_nobody(roster)
     _refuse_unmeetable(service, plan, roster)
+    direct.refuse(service, plan, target)
     refuse_serving(target, service.current_route, service.rollout, plan.probes)
     begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
     return msgspec.structs.replace(begun, groups=groups, golden=golden)
@@ -172,11 +174,13 @@ def beginning(
     """Return the beginning of a rollout that brings *target*.
 
     Raises:
-        PlanError: It changes the nodes' base, and cannot.
+        PlanError: It changes the nodes' base, and cannot; or engines do not take it, or have no
+            place for it.
         TransitionError: Another rollout changes it now.
     """
     goes_back, route = plan.strategy == "rollback", service.current_route
-    wave_size = basing.wave_size(service, plan, target, roster.nodes)
+    placed = place(service, plan, target, roster)
+    gives_way = placed.fit.gives_way
     rollout = Rollout(
         id=request.id,
         service=service.name,
@@ -194,12 +198,16 @@ def beginning(
         groups=plan.groups,
         from_override=override_of(route, plan.groups),
         from_place=place_of(route, plan.groups),
-        wave_size=wave_size,
-        wave=FULL_WEIGHT if wave_size and not route.stable else 0.0,
+        wave_size=placed.wave_size,
+        wave=FULL_WEIGHT if placed.wave_size and not route.stable else 0.0,
+        exchanges=placed.fit.exchanges,
+        retain=placed.fit.retain,
+        free_memory=plan.free_memory,
+        asks_kv=plan.kv_used is not None,
         watches=plan.watch is not None,
         drain_s=plan.drain_s,
-        unload=_handed_on(service, replaced, target),
-        sentence=_first_sentence(target, len(roster.nodes), wave_size if route.stable else 0),
+        unload=tuple(sorted({*_handed_on(service, replaced, target), *gives_way})),
+        sentence=first_sentence(target, roster, placed, is_first=not route.stable),
         request=request.id,
         by=request.by,
         reason=request.reason,
@@ -210,14 +218,10 @@ def beginning(
         roster=roster,
         replaced=replaced,
         release=new,
+        route=without(route, gives_way),
         base=basing.locked(service, rollout),
+        notes=placed.notes,
     )
-
-
-def _first_sentence(target: Release, nodes: int, wave_size: int) -> str:
-    """Return what is done first, and what it takes where the nodes' base changes."""
-    said = f"release {target.number} is prepared on {nodes} nodes"
-    return f"{said}; its base goes to them {by_waves_of(wave_size)}" if wave_size else said
 
 
 def refuse_nobody(roster: tuple[str, ...]) -> None:
@@ -356,7 +360,7 @@ def _refuse_past_groups(service: Service) -> None:
 
 def refuse_revoked(service: Service, target: Release) -> None:
     """Refuse to serve what was revoked."""
-    if service.route and target.number in service.route.revoked:
+    if target.number in service.current_route.revoked:
         raise TransitionError(
             f"release {target.number} of {service.name} is revoked",
             hint="make a new release of it: vctl release create",

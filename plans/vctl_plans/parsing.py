@@ -246,7 +246,10 @@ def require_built(document: AnyDocument) -> None:
         PlanError: The field, and what can be used instead.
     """
     refusals = [
-        (document.allow_downtime, "allow_downtime", "is not built yet"),
+        (document.allow_downtime and isinstance(document, UserGroupDocument),
+         "allow_downtime", "is not for a user-group plan: its release serves beside the others'"),
+        (document.allow_downtime and document.consistency == "strict",
+         "allow_downtime", "is never strict: nodes change one after the other"),
         (isinstance(document, RollbackDocument) and document.consistency == "strict",
          "consistency", "is never strict in a rollback: it waits for nobody"),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 from blake3 import blake3
 
-from vctl_plans.base import is_of_base
+from vctl_plans.base import has_place
 from vctl_plans.codec import Value
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Release
@@ -81,14 +81,15 @@ def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
     """
     held = {(r.number, r.digest): r for r in before.releases}
     releases = []
-    for number in sorted(service.current_route.serving & service.releases.keys()):
+    serving = frozenset() if service.is_direct else service.current_route.serving
+    for number in sorted(serving & service.releases.keys()):
         release = service.releases[number]
         ready = nodes.ready.get((service.name, number, release.digest), {})
-        ready = {n: url for n, url in ready.items() if is_of_base(service, number, n)}
+        ready = {n: url for n, url in ready.items() if has_place(service, number, n)}
         entry = held.get((number, release.digest))
         if len(ready) < nodes.nodes:
             named = entry.gateways if entry else ()
-            staying = tuple(p for p in named if is_of_base(service, number, p.node))
+            staying = tuple(p for p in named if has_place(service, number, p.node))
             entry = _entry(release, ready, staying)
         if entry and entry.gateways:
             releases.append(entry)

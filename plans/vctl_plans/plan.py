@@ -70,6 +70,9 @@ class Plan(Value, frozen=True, kw_only=True):
     drain_s: float = 30.0
     hold_s: float = 5.0
     retain: int = 1
+    allow_downtime: bool = False  # a node may unload what serves before it loads the release
+    free_memory: float | None = None  # the least share that a load must leave free, 0 to 1
+    kv_used: float | None = None  # the largest share of the KV cache in use when traffic moves
 
     @property
     def digest(self) -> str:

@@ -27,6 +27,10 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size_bytes: int = 0
     rank: int = 0  # of an adapter; 0 for other components
     base_name: str = ""  # the base model that an adapter was trained on, as it says itself
+    adopted: str = ""
+    """The name under which engines held it before vctl came, where nobody could read its files:
+    its root stands for that name and path, nothing was verified, and vctl neither loads nor unloads
+    it. `source` is then the path as the engine tells it."""
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,7 +61,14 @@ class Release(Value, frozen=True, kw_only=True):
     @property
     def staged(self) -> dict[Component, Artifact]:
         """What a node must have on its disk, whole, before the release can be ready there."""
-        return {name: self.components[name] for name in STAGED if name in self.components}
+        named = {name: self.components[name] for name in STAGED if name in self.components}
+        return {name: artifact for name, artifact in named.items() if not artifact.adopted}
+
+    @property
+    def unverified(self) -> str:
+        """What of the release nobody could ever verify, in a sentence; empty: nothing."""
+        name = self.adapter.adopted if self.adapter else ""
+        return f"adopted unverified: engines held {name} before, and nobody read it" if name else ""
 
     @property
     def for_application(self) -> dict[Component, Artifact]:
@@ -67,7 +78,9 @@ class Release(Value, frozen=True, kw_only=True):
     @property
     def engine_name(self) -> str:
         """The adapter's name in the engine; empty when the release is served by the base alone."""
-        return engine_name(self.service, self.adapter.root) if self.adapter else ""
+        if not self.adapter:
+            return ""
+        return self.adapter.adopted or engine_name(self.service, self.adapter.root)
 
     @property
     def vector_text(self) -> str:
@@ -93,6 +106,20 @@ def release_digest(release: Release) -> str:
         vector={name.value: counter for name, counter in release.vector.items()},
     )
     return digest(identity, context="release")
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    name: str
+    path: str
+
+
+def adopted(name: str, path: str) -> Artifact:
+    """Return the adapter that engines list as *name* from *path*, and whose files none can read.
+
+    Its root is of a kind of its own, so that no bytes can ever pass for it.
+    """
+    root = digest(_Listed(name, path), context="adopted adapter")
+    return Artifact(root=root, source=path, adopted=name)
 
 
 def compose(

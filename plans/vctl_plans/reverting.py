@@ -5,8 +5,8 @@ As in `operate`: decided on a reading of the service, nothing is written here.
 
 import msgspec
 
-from vctl_plans import basing
-from vctl_plans.errors import TransitionError
+from vctl_plans import basing, capacity
+from vctl_plans.errors import PlanError, TransitionError
 from vctl_plans.events import RollbackAsked
 from vctl_plans.machine import step
 from vctl_plans.operate import (
@@ -28,12 +28,17 @@ from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Release
 from vctl_plans.rollout import Cause, Rollout, Roster
-from vctl_plans.route import Route, override_of
+from vctl_plans.route import Route, override_of, without
 from vctl_plans.snapshot import Service
 
 
 def rollback_now(
-    service: Service, *, to: int, roster: tuple[str, ...], request: Request
+    service: Service,
+    *,
+    to: int,
+    roster: tuple[str, ...],
+    request: Request,
+    allow_downtime: bool = False,
 ) -> Begin | Continue | Attach:
     """Decide what `rollback --now` writes: route and phase at once.
 
@@ -45,9 +50,11 @@ def rollback_now(
         to: The release to return to; 0 for the last good one.
         roster: The nodes that are present now, sorted.
         request: Who asks.
+        allow_downtime: Whether nodes that have place for one release may unload what serves
+            before they load the target.
 
     Raises:
-        PlanError: The release does not exist.
+        PlanError: The release does not exist, or engines have no place for it.
         TransitionError: There is nothing to return to, or the target is revoked.
         VctlError: What is there now cannot be read.
     """
@@ -66,11 +73,33 @@ def rollback_now(
                           reason=request.reason)  # fmt: skip
     if running:
         _refuse_other_base(service, running, target)
-        state = state_of(service, running, route)
-        after = step(state, asked, 0.0).state
+        roomy = _with_room(service, running, target)
+        after = step(state_of(service, running, roomy), asked, 0.0).state
         return Continue(running, after.rollout, after.route if after.route != route else None)
     groups = rollout.groups if rollout and ends_groups else ""
-    return _at_once(service, asked, request, Roster(nodes=roster), groups=groups)
+    plan = Plan(service=service.name, strategy="rollback", to=target.number,
+                target=roots(target, target.number), allow_downtime=allow_downtime)  # fmt: skip
+    return _at_once(service, plan, asked, request, Roster(nodes=roster), groups=groups)
+
+
+def _with_room(service: Service, running: Rollout, target: Release) -> Route:
+    """Return the route on which as much is retained as leaves a place for the target.
+
+    Where it is not loaded it is loaded beside all that serves now, which a rollout that runs may
+    have doubled.
+    """
+    route = service.current_route
+    if running.is_by_waves:
+        return route  # what it goes back to has its place
+    try:
+        found = capacity.fit(service, target, allow_downtime=False)
+    except PlanError as cause:
+        raise TransitionError(
+            f"release {target.number} is not loaded; {cause.message}",
+            hint="free a place first: vctl rollout abort; then vctl rollback --now"
+            f" --to {target.number}",
+        ) from cause
+    return without(route, found.gives_way) or route
 
 
 def end_override(
@@ -107,19 +136,29 @@ def end_override(
         )
     asked = RollbackAsked(target=route.stable, request=request.id, revokes=False, by=request.by,
                           reason=request.reason)  # fmt: skip
-    return _at_once(service, asked, request, Roster(nodes=roster), groups=group)
+    target = existing_release(service, route.stable)
+    plan = Plan(service=service.name, strategy="rollback", to=target.number,
+                target=roots(target, target.number))  # fmt: skip
+    return _at_once(service, plan, asked, request, Roster(nodes=roster), groups=group)
 
 
 def _at_once(
-    service: Service, asked: RollbackAsked, request: Request, roster: Roster, *, groups: str
+    service: Service,
+    plan: Plan,
+    asked: RollbackAsked,
+    request: Request,
+    roster: Roster,
+    *,
+    groups: str,
 ) -> Begin:
-    """Return the beginning of a rollback whose first decision is to go back."""
+    """Return the beginning of a rollback whose first decision is to go back.
+
+    What gives way to its target is on the unload list of its second: see `decision.make_room`.
+    """
     target, route = existing_release(service, asked.target), service.current_route
-    plan = Plan(service=service.name, strategy="rollback", to=target.number,
-                target=roots(target, target.number))  # fmt: skip
     begun = beginning(service, plan, target, roster, request, service.rollout, None)
     rollout = msgspec.structs.replace(begun.rollout, groups=groups)
-    after = step(state_of(service, rollout, route), asked, 0.0).state
+    after = step(state_of(service, rollout, begun.route or route), asked, 0.0).state
     return msgspec.structs.replace(
         begun,
         rollout=msgspec.structs.replace(after.rollout, seq=0),  # its first decision

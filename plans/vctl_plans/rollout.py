@@ -8,7 +8,7 @@ from vctl_plans.codec import Value, digest
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Strategy
 from vctl_plans.release import Actor
-from vctl_plans.route import Route
+from vctl_plans.route import Mode, Route
 from vctl_plans.verdict import Verdict
 
 
@@ -58,8 +58,12 @@ class Rollout(Value, frozen=True, kw_only=True):
     groups: str = ""  # digest of the groups whose override it sets, or ends
     from_override: int = 0  # the release that these groups had of their own before; 0: none
     from_place: int = 0  # where that override stood among the others
-    wave_size: int = 0  # nodes that may be without a base at once; 0: no base changes
+    wave_size: int = 0  # nodes that may be without what they are to hold at once; 0: all hold both
     wave: float = 0.0  # nodes whose share is below hold the base of `to_release`: see `base`
+    exchanges: bool = False  # nodes hold one of both adapters at a time, on one base
+    retain: int | None = None  # the most releases that have a place to stay; None: as planned
+    asks_kv: bool = False  # its gate asks how much of their KV caches nodes have in use
+    free_memory: float | None = None  # the share that a load must leave free; None: the default
     watches: bool = False  # whether gateways are to report what they count, for guardrails
     drain_s: float = 30.0  # how long an unload waits for requests in flight; the plan's
     unload: tuple[int, ...] = ()  # releases that nodes may unload, and no others
@@ -84,12 +88,17 @@ class Rollout(Value, frozen=True, kw_only=True):
     @property
     def moves_base(self) -> bool:
         """Whether the nodes' base weights change with it."""
-        return self.wave_size > 0
+        return self.wave_size > 0 and not self.exchanges
 
     @property
     def is_by_waves(self) -> bool:
-        """Whether they change by waves; where nothing served before, all change at once."""
-        return self.moves_base and self.from_release > 0
+        """Whether nodes change by waves; where nothing served before, all change at once."""
+        return self.wave_size > 0 and self.from_release > 0
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether the wave is all nodes: nothing serves while they change, as the plan allows."""
+        return self.is_by_waves and self.wave_size >= self.roster_size
 
     @property
     def is_soaking(self) -> bool:
@@ -153,6 +162,8 @@ class ServiceSpec(Value, frozen=True, kw_only=True):
 
     service: str
     tenant: str = "default"
+    mode: Mode = Mode.GATEWAY
+    retired: Route | None = None  # the last route, once the service was let go: see `ejecting`
     by: Actor = Actor()
 
 

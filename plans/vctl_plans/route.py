@@ -24,6 +24,13 @@ class Consistency(StrEnum):
     STRICT = "strict"  # all gateways change together: behind a barrier
 
 
+class Mode(StrEnum):
+    """How clients reach a service; it never changes while the service is served."""
+
+    GATEWAY = "gateway"  # by a gateway, which asks the engine for the release that it chose
+    DIRECT = "direct"  # by the engine itself, under the service's own name: see `direct`
+
+
 class Stage(StrEnum):
     """How far a barrier is (DESIGN section 7)."""
 
@@ -62,6 +69,7 @@ class Route(Value, frozen=True, kw_only=True):
     pinnable: tuple[int, ...] = ()  # a session that echoes its pin stays on such a release
     consistency: Consistency = Consistency.SESSION
     hold: Hold | None = None
+    mode: Mode = Mode.GATEWAY  # the service's: gateways and agents need no other key to know it
 
     @property
     def serving(self) -> frozenset[int]:
@@ -142,6 +150,12 @@ def settled(route: Route, release: int, *, retained: tuple[int, ...]) -> Route:
         instant=retained,
         pinnable=(),
     )
+
+
+def without(route: Route, given: tuple[int, ...]) -> Route | None:
+    """Return the route that retains *given* no more; None: as it is."""
+    kept = tuple(n for n in route.instant if n not in given)
+    return msgspec.structs.replace(route, instant=kept) if kept != route.instant else None
 
 
 def returned(route: Route, target: int, *, revoke: tuple[int, ...]) -> Route:

@@ -3,13 +3,14 @@
 A value that cannot be read is kept as a problem of its own and never hides the others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from vctl_plans.base import Base, Surroundings
 from vctl_plans.capability import Capability, lacking
+from vctl_plans.capacity import room
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
 from vctl_plans.fuse import Fuse
@@ -17,7 +18,7 @@ from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
 from vctl_plans.rollout import Rollout, ServiceSpec
-from vctl_plans.route import Route
+from vctl_plans.route import Mode, Route
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -59,8 +60,30 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def current_route(self) -> Route:
-        """The route, or the one that a service begins with."""
-        return self.route or Route(service=self.name, salt=self.name)
+        """The route, or the one that a service begins with.
+
+        After it was let go, that is one on which what was revoked still is.
+        """
+        if self.route:
+            return self.route
+        retired = self.spec.retired if self.spec else None
+        return Route(
+            service=self.name,
+            salt=self.name,
+            mode=self.spec.mode if self.spec else Mode.GATEWAY,
+            revoked=retired.revoked if retired else (),
+        )
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether clients call the engines themselves."""
+        return self.current_route.mode is Mode.DIRECT
+
+    @property
+    def ejected(self) -> int:
+        """The release that engines were left with when vctl let the service go; 0: it has it."""
+        retired = self.spec.retired if self.spec else None
+        return retired.stable if retired and not self.route_revision else 0
 
     @property
     def is_running(self) -> bool:
@@ -128,27 +151,44 @@ def _service(name: str, parts: Mapping[str, Entry], reader: "_Reader") -> Servic
 
 
 def surroundings(
-    name: str, *, base: Entry | None, services: Fleet, records: Iterable[NodeRecord]
+    name: str, *, base: Entry | None, services: Fleet, records: Collection[NodeRecord]
 ) -> Surroundings:
     """Return what a start of service *name* looks at beside it.
 
     Args:
         name: The service.
         base: The entry of `Keys.base`, if there is one.
-        services: All services, or only this one where a base cannot have to change.
+        services: All services, or only this one where nothing beside it can matter.
         records: The nodes that are present.
 
     Raises:
         VctlError: The base cannot be read: it may be locked.
     """
     others = [service for service in services.services.values() if service.name != name]
+    known = tuple(records)
     return Surroundings(
         base=decode(base.value, Base, key=base.key) if base else Base(),
         revision=base.mod_revision if base else 0,
         running=tuple(sorted(s.name for s in others if s.is_running)),
         serving=tuple(sorted(s.name for s in others if s.current_route.stable)),
-        fixed=tuple(sorted(r.node for r in records if lacking(r.facts, {Capability.SWAP_BASE}))),
+        fixed=tuple(sorted(r.node for r in known if lacking(r.facts, {Capability.SWAP_BASE}))),
+        named_once=tuple(
+            sorted(
+                f"{r.node}{remedy(r, Capability.REPLACE)}"
+                for r in known
+                if lacking(r.facts, {Capability.REPLACE})
+            )
+        ),
+        room=room(known, others),
     )
+
+
+def remedy(record: NodeRecord, capability: Capability) -> str:
+    """Return what would give the node's engine *capability*, in parentheses; nothing if nothing."""
+    if record.facts is None:
+        return " (its engine has not answered yet)"
+    setting = record.facts.remedy(capability)
+    return f" (start its engine with {setting})" if setting else ""
 
 
 def read_nodes(keys: Keys, records: Iterable[Entry], reports: Iterable[Entry]) -> Fleet:

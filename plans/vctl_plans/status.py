@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from vctl_plans.base import base_root, is_of_base, target
+from vctl_plans.base import base_root, has_place, target
+from vctl_plans.ejecting import way_back
 from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.rollout import wanted
+from vctl_plans.route import Mode
 from vctl_plans.snapshot import Fleet, Service
 
 
@@ -37,6 +39,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     revoked: tuple[int, ...]
     sentence: str  # the last decision
     based: int | None = None  # nodes that hold the base which a rollout brings; None: none does
+    mode: Mode = Mode.GATEWAY
+    notes: tuple[str, ...] = ()  # what must be known of it beside its figures
 
 
 class ReleaseStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +139,21 @@ def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
         revoked=route.revoked,
         sentence=rollout.sentence if rollout else "",
         based=_based(service, present),
+        mode=route.mode,
+        notes=notes(service),
     )
+
+
+def notes(service: Service) -> tuple[str, ...]:
+    """Return what must be known of a service beside its figures."""
+    stable, ejected = service.stable, service.ejected
+    back = way_back(service.name, ejected)
+    said = (
+        (service.is_direct, "direct mode: clients call the engines themselves"),
+        (stable is not None and bool(stable.unverified), stable.unverified if stable else ""),
+        (ejected > 0, f"let go: engines were left with release {ejected}; to come back: {back}"),
+    )
+    return tuple(sentence for is_so, sentence in said if is_so)
 
 
 def _based(service: Service, present: Mapping[str, NodeReport]) -> int | None:
@@ -203,11 +221,11 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
 
 
 def _asked_of(node: str, fleet: Fleet, needed: Needs) -> Needs:
-    """Return what one node should hold: nothing of a base that it is not to hold."""
-    moving = [s for s in fleet.services.values() if s.rollout and s.rollout.moves_base]
+    """Return what one node should hold: nothing that has no place on it while nodes change."""
+    moving = [s for s in fleet.services.values() if s.rollout and s.rollout.wave_size]
     if not moving:
         return needed
-    own = {s.name: frozenset(n for n in needed[s.name] if is_of_base(s, n, node)) for s in moving}
+    own = {s.name: frozenset(n for n in needed[s.name] if has_place(s, n, node)) for s in moving}
     return {**needed, **own}
 
 

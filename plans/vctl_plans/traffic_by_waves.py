@@ -78,6 +78,8 @@ def _some_node_holds_what_serves(before: Written, after: Written, seen: Seen) ->
         return []
     if then.id != now.id or (then.wave == now.wave and before.route == route):
         return []
+    if now.is_at_once:  # the plan allows that nothing serves while all nodes change
+        return [] if now.exchanges else ["I5: all nodes change their base at once"]
     shares = {route.candidate: route.weight, route.stable: FULL_WEIGHT - route.weight}
     held = {side(then, node) for node in seen.roster} & {side(now, node) for node in seen.roster}
     idle = [n for n, weight in shares.items() if weight > 0 and seen.roster and n not in held]

@@ -1,4 +1,7 @@
-"""Base weights by waves: nodes change their base a few at a time, and traffic follows them.
+"""By waves: nodes change what they hold a few at a time, and traffic follows them.
+
+What changes is a node's base, or, where an engine has place for one adapter only and the plan
+allows downtime, the release in that place. "The base" below stands for either.
 
 The order that keeps requests safe, and that no change may break:
 
@@ -25,6 +28,7 @@ from vctl_plans.decision import (
     State,
     acknowledged,
     count,
+    fail,
     move,
     named,
     patience_s,
@@ -51,9 +55,15 @@ def is_whole(rollout: Rollout) -> bool:
 def has_way_back(rollout: Rollout, route: Route, number: int) -> bool:
     """Whether some node still holds the base of release *number*, and traffic can return at once.
 
-    As long as the wave is not whole: it always leaves one out.
+    As long as the wave is not whole, for it always leaves one out; or where all nodes change at
+    once, as long as no traffic moved: it has nowhere else to be.
     """
-    return route.stable == number and rollout.wave < FULL_WEIGHT
+    return route.stable == number and (rollout.wave < FULL_WEIGHT or not route.candidate)
+
+
+def what(rollout: Rollout, number: int) -> str:
+    """Return what nodes change to, in words."""
+    return f"release {number}" if rollout.exchanges else f"the base of release {number}"
 
 
 def staged(state: State, event: Observed, number: int) -> Tally:
@@ -65,7 +75,8 @@ def staged(state: State, event: Observed, number: int) -> Tally:
 
 def begin(state: State, index: int, sentence: str) -> Decision:
     """Begin the step *index*: nodes change first, the route follows."""
-    said = f"{sentence}, as nodes change their base {by_waves_of(state.rollout.wave_size)}"
+    size, held = state.rollout.wave_size, "release" if state.rollout.exchanges else "base"
+    said = f"{sentence}, as nodes change their {held} {by_waves_of(size)}"
     changes: dict[str, Any] = begun(index)
     return move(state, P.SHIFTING, said, **changes)
 
@@ -91,7 +102,7 @@ def rest(state: State, event: Observed, why: str, *, now_s: float, until_s: floa
     return move(
         state,
         phase,
-        f"{why}: the last nodes change to the base of release {target(state.rollout)}",
+        f"{why}: the last nodes change to {what(rollout, target(rollout))}",
         wave=whole_wave(state.rollout),
         promoted=Promotion.NONE,
     )
@@ -109,7 +120,7 @@ def turn(state: State, event: Observed, now_s: float, *, weight: float) -> Decis
     held = _held(state, event)
     if held.missing or held.is_beyond(plan):
         return _late(state, held, now_s)
-    if is_whole(rollout):
+    if is_whole(rollout) and not rollout.is_at_once:
         return None
     can = _reachable(state, weight, len(held.done))
     if can > _weight(state):
@@ -138,14 +149,18 @@ def _held(state: State, event: Observed) -> Tally:
     return readiness(members, event.reports, rollout=rollout, number=number)
 
 
-def _late(state: State, held: Tally, now_s: float) -> Decision:
+def _late(state: State, tally: Tally, now_s: float) -> Decision:
     """Wait for the nodes that change; no longer where they refuse, or at the deadline."""
-    limit_s, number = state.plan.prepare_s, target(state.rollout)
-    if now_s < limit_s and not held.is_beyond(state.plan):
+    rollout, limit_s, number = state.rollout, state.plan.prepare_s, target(state.rollout)
+    if now_s < limit_s and not tally.is_beyond(state.plan):
         return stay(state, until_s=limit_s)
-    late = held.missing + tuple(node for node, _ in held.refused)
-    cause = "".join(f": {reason}" for _, reason in held.refused[:1])
-    why = f"release {number} is not ready on {named(late)}, which change to its base{cause}"
+    late = tally.missing + tuple(node for node, _ in tally.refused)
+    cause = "".join(f": {reason}" for _, reason in tally.refused[:1])
+    if rollout.is_at_once and not rollout.has_moved and rollout.back_to in {0, rollout.to_release}:
+        why = f"release {number} is not ready on {named(late)}{cause}: they return to what served"
+        return fail(state, why)
+    held = "it" if rollout.exchanges else "its base"
+    why = f"release {number} is not ready on {named(late)}, which change to {held}{cause}"
     return pause(state, why, late, now_s=now_s)
 
 
@@ -179,7 +194,7 @@ def _shift(state: State, weight: float, ready: int) -> Decision:
     return move(
         state,
         rollout.phase,
-        f"{ready} of {len(state.roster)} nodes hold the base of release {number}:"
+        f"{ready} of {len(state.roster)} nodes hold {what(rollout, number)}:"
         f" {weight:.4g} % of traffic moves to it",
         route=msgspec.structs.replace(route, consistency=state.plan.consistency),
         has_moved=True,
@@ -195,7 +210,8 @@ def _next(state: State, event: Observed, now_s: float, *, needed: int) -> Decisi
         nodes, wave = next_wave(rollout, state.roster, room=room)
         number = target(rollout)
         verb = "changes" if len(nodes) == 1 else "change"
-        why = f"{named(nodes)} {verb} to the base of release {number}"
+        why = f"{named(nodes)} {verb} to {what(rollout, number)}"
+        why += ": nothing serves meanwhile, as the plan allows" if rollout.is_at_once else ""
         return move(state, rollout.phase, why, wave=wave)
     if now_s < limit_s:
         return stay(state, until_s=limit_s)
@@ -204,7 +220,8 @@ def _next(state: State, event: Observed, now_s: float, *, needed: int) -> Decisi
 
 def _no_more(state: State, absent: tuple[str, ...], now_s: float) -> Decision:
     verb = "is" if len(absent) == 1 else "are"
-    why = f"no more nodes can change their base: {named(absent)} {verb} not ready"
+    held = "release" if state.rollout.exchanges else "base"
+    why = f"no more nodes can change their {held}: {named(absent)} {verb} not ready"
     return pause(state, why, absent, now_s=now_s)
 
 
@@ -252,7 +269,8 @@ def leave(state: State, event: Observed, now_s: float) -> Decision | None:
         return stay(state, until_s=limit_s)
     if not is_whole(rollout):
         number = target(rollout)
-        why = f"{count(tally)} report the route: all others change to the base of release {number}"
+        others = f"all others change to {what(rollout, number)}"
+        why = f"{count(tally)} report the route: {others}"
         return move(state, rollout.phase, why, wave=whole_wave(rollout))
     held = _held(state, event)
     if held.is_complete or now_s >= plan.prepare_s or held.is_beyond(plan):

@@ -19,6 +19,7 @@ from vctl_agent.hook import Hook
 from vctl_agent.local import AgentState, GatewayState, InFlight
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
+from vctl_agent.registered import Registered
 from vctl_plans import weights
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
@@ -34,19 +35,24 @@ KEYS = Keys("dev")
 RANK = 2
 
 
-def make_adapter(path: Path, *, fill_byte: int = 1) -> Artifact:
-    """Write a small adapter directory and return the artifact that it is."""
-    config = {
+def make_adapter(path: Path, *, fill_byte: int = 1, **changes: object) -> Artifact:
+    """Write a small adapter directory and return the artifact that it is.
+
+    *changes* are of its configuration; the tensors are of its rank.
+    """
+    config: dict[str, object] = {
         "peft_type": "LORA",
         "r": RANK,
         "lora_alpha": 4,
         "target_modules": ["q_proj"],
         "base_model_name_or_path": "base",
+        **changes,
     }
+    rank = int(str(config["r"]))
     stem = "base_model.model.model.layers.0.self_attn.q_proj"
     tensors = [
-        zeros(f"{stem}.lora_A.weight", "F32", RANK, 8),
-        zeros(f"{stem}.lora_B.weight", "F32", 8, RANK),
+        zeros(f"{stem}.lora_A.weight", "F32", rank, 8),
+        zeros(f"{stem}.lora_B.weight", "F32", 8, rank),
     ]
     filled = [t._replace(content=bytes([fill_byte]) * len(t.content)) for t in tensors]
     fill(
@@ -176,6 +182,7 @@ class Node:
         hook: Hook | None = None,
         crashpoints: Crashpoints | None = None,
         artifacts: ArtifactStore | None = None,
+        has_gateway: bool = True,
     ) -> None:
         self.folder = folder
         self._crashpoints = crashpoints = crashpoints or Crashpoints()
@@ -189,6 +196,8 @@ class Node:
         self.artifacts.open()
         probed = Probed(state / "probed.json")
         probed.open()
+        self.registered = Registered(state / "registered.json")
+        self.registered.open(())
         self.watch = EngineWatch(self.engine, lambda: None)
         self.application = Application(
             state,
@@ -198,12 +207,13 @@ class Node:
             hook=hook,
         )
         self.application.open()
-        executor = Executor(
+        self.executor = Executor(
             engine=self.engine,
             golden=GoldenReader(self.store, KEYS),
             watch=self.watch,
             artifacts=self.artifacts,
             probed=probed,
+            registered=self.registered,
             application=self.application,
             crashpoints=crashpoints,
             clock=lambda: self.now,
@@ -216,7 +226,8 @@ class Node:
             artifacts=self.artifacts,
             probed=probed,
             application=self.application,
-            executor=executor,
+            executor=self.executor,
+            has_gateway=has_gateway,
             on_report=self.reports.append,
             clock=lambda: self.now,
         )

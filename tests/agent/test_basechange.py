@@ -282,7 +282,7 @@ async def test_agent_killed_after_the_swap_goes_on(
     tmp_path: Path, releases: dict[int, Release]
 ) -> None:
     """The next one finds the base there, and loads upon it."""
-    node = await on_release_1(tmp_path, releases, crashpoints=Cut(5))
+    node = await on_release_1(tmp_path, releases, crashpoints=Cut(7))
     want(node, releases, a_base_rollout(100.0))
     await node.settle(lambda: node.is_killed)
     await node.bury()

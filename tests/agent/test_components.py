@@ -391,7 +391,7 @@ async def test_agent_killed_after_any_of_its_effects_goes_on(tmp_path: Path) -> 
         effects.append(cut.effect)
 
     own = ["release file", "hook load", "hook unload", "release file removed"]
-    assert {"stage", "load", "probe", "unload", *own} == set(effects)
+    assert {"stage", "given", "load", "probe", "unload", *own} == set(effects)
 
 
 async def _brought_and_taken(folder: Path, cut: Cut) -> None:
@@ -447,10 +447,11 @@ async def test_engine_restarted_under_a_hook_is_told_again(tmp_path: Path) -> No
     assert node.application._hook is not None
     run = node.application._hook.run
 
-    async def restarted(event: str, document: bytes) -> None:
-        await run(event, document)
+    async def restarted(event: str, document: bytes) -> bytes:
+        answer = await run(event, document)
         node.engine.restart()
         await node.watch.refresh()
+        return answer
 
     node.application._hook.run = restarted  # type: ignore[method-assign]
     with pytest.raises(TemporaryEngineError, match="restarted while the hook ran"):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from vctl_agent.engines.opening import open_engine
 from vctl_agent.settings import Settings, read_conductor_settings, read_settings
-from vctl_plans.errors import SettingsError
+from vctl_plans.errors import EngineError, SettingsError, VctlError
 from vctl_plans.sources import TokenFile
 
 NEEDED = {"VCTL_FLEET": "dev", "VCTL_ENGINE_URL": "http://e"}
@@ -194,3 +195,35 @@ def test_hook_that_is_not_quoted_right_is_a_problem() -> None:
     """It is named with its flag."""
     with pytest.raises(SettingsError, match=r"--hook \(VCTL_HOOK\): No closing quotation"):
         _read(VCTL_HOOK="hook 'open")
+
+
+def test_engine_behind_a_hook_needs_its_hook() -> None:
+    """And no other has one."""
+    found = _read("--engine", "hook", "--engine-hook", "/opt/engine --fast")
+
+    assert (("/opt/engine", "--fast"), 120.0) == (found.engine_hook, found.engine_hook_timeout)
+    for arguments in (["--engine", "hook"], ["--engine-hook", "/opt/engine"]):
+        with pytest.raises(SettingsError) as caught:
+            _read(*arguments)
+        assert [
+            "--engine-hook (VCTL_ENGINE_HOOK): is for --engine hook, which needs it"
+        ] == caught.value.problems
+
+
+@pytest.mark.parametrize("kind", ["torch", "vllm", "sglang", "hook"])
+async def test_each_kind_of_engine_is_opened(kind: str, tmp_path: Path) -> None:
+    """Its module is loaded, and its keys are read."""
+    (tmp_path / "key").write_text("k\n")
+    hook = ["--engine-hook", "http://127.0.0.1:1"] if kind == "hook" else []
+    keys = [f"--engine{admin}-key-file={tmp_path / 'key'}" for admin in ("", "-admin")]
+    engine = open_engine(_read("--engine", kind, *keys, *hook))
+
+    with pytest.raises(EngineError):
+        await engine.describe()
+    await engine.close()
+
+
+def test_key_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """By its file."""
+    with pytest.raises(VctlError, match="key cannot be read"):
+        open_engine(_read("--engine", "sglang", f"--engine-key-file={tmp_path / 'none'}"))

@@ -14,6 +14,7 @@ from vctl_cli.world import World
 from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import StoreError
+from vctl_plans.etcdhealth import EtcdMember
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.operate import Continue
@@ -60,6 +61,9 @@ class MemoryReader:
 
     def list(self, prefix: str) -> Listing:
         return asyncio.run(self._store.list(prefix))
+
+    def status(self) -> EtcdMember:
+        return EtcdMember(endpoint="memory", version="3.6.0", has_leader=True)
 
     def close(self) -> None:
         pass

@@ -17,6 +17,7 @@ STRATEGIES = {
     "components": "full-switch",
     "guarded": "weighted",
     "probes": "full-switch",
+    "one-place": "full-switch",
     "strict": "full-switch",
 }
 

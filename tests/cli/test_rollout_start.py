@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -28,6 +29,7 @@ from vctl_plans.node import NodeRecord
 from vctl_plans.phase import Component, NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Cause, Rollout
+from vctl_plans.route import Route
 
 
 @pytest.fixture
@@ -486,3 +488,128 @@ def test_base_is_refused_by_engines_that_cannot_change_it(adapter: Path, tmp_pat
     said = vctl("rollout", "start", "--weights", a_base(tmp_path / "base"), "--no-watch")
     refused(said, 2, "release.weights", "the engine cannot change its base while it runs on b")
     assert vctl("rollout", "start", "--adapter", str(adapter), "--no-watch").code == 0
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+
+def a_narrow_fleet(places: int | None, *, kind: str = "vllm", **more: object) -> Vctl:
+    """Return a fleet on which release 2 serves and 1 is retained, on engines with few places."""
+    route = a_route(stable=2, good=(1, 2), instant=(1,) if places != 1 else ())
+    vctl = a_fleet(releases=2, route=route)
+    for node in NODES:
+        record = a_record(node)
+        assert record.facts
+        facts = msgspec.structs.replace(record.facts, kind=kind, max_adapters=places, **more)
+        vctl.put(KEYS.node(node), msgspec.structs.replace(record, facts=facts))
+    return vctl
+
+
+def test_retained_release_gives_way_in_the_starts_own_write(adapter: Path):
+    vctl = a_narrow_fleet(2)
+
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+
+    assert said.code == 0
+    assert "1, kept for an instant rollback, gives way to it" in said.err
+    service = vctl.service()
+    assert service.route is not None
+    assert service.rollout is not None
+    assert ((), (1,)) == (service.route.instant, service.rollout.unload)
+
+
+def test_plan_without_a_place_is_refused_with_the_numbers_and_the_flag(adapter: Path):
+    vctl = a_narrow_fleet(1)
+
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+
+    assert said.code == 2
+    assert said.out == ""
+    assert "engines hold 1 adapter on a, b, c, and 2 would be needed" in said.err
+    assert "start them with --max-loras 2" in said.err
+    assert "--allow-downtime" in said.err
+    assert vctl.service().rollout is None
+
+
+def test_downtime_that_is_allowed_is_said_up_front(adapter: Path):
+    vctl = a_narrow_fleet(1)
+
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--allow-downtime", "--no-watch")
+
+    assert said.code == 0
+    assert "they unload what serves before they load it, by waves of 1 node" in said.err
+    rollout = vctl.service().rollout
+    assert rollout is not None
+    assert (True, 1) == (rollout.exchanges, rollout.wave_size)
+
+
+def test_allow_downtime_is_what_a_plan_file_says(adapter: Path):
+    said = a_fleet()(
+        "rollout", "start", "--adapter", str(adapter), "--allow-downtime", "--print-plan"
+    )
+
+    assert yaml.safe_load(said.out)["allow_downtime"] is True
+
+
+def test_places_that_are_not_told_are_said(adapter: Path):
+    said = a_fleet()("rollout", "start", "--adapter", str(adapter), "--no-watch")
+
+    assert said.code == 0
+    assert "how many adapters an engine holds is not told on a, b, c" in said.err
+
+
+def test_other_services_take_places(adapter: Path):
+    """They are read because engines tell how many there are."""
+    vctl = a_narrow_fleet(2)
+    other = msgspec.structs.replace(vctl.service().releases[1], service="chat")
+    vctl.put(KEYS.release("chat", 1), other)
+    vctl.put(KEYS.route("chat"), Route(service="chat", stable=1))
+
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+
+    assert said.code == 2
+    assert "release 2, which serves and 1 of other services" in said.err
+
+
+def test_rank_above_the_engines_is_refused_at_the_start(adapter: Path):
+    vctl = a_narrow_fleet(8, max_rank=2)
+
+    said = vctl("rollout", "start", "--adapter", str(adapter), "--no-watch")
+
+    assert said.code == 2
+    assert "an adapter of rank 4, and engines take 2 at most on a, b, c" in said.err
+    assert "--max-lora-rank 8" in said.err
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "served", "code", "words"),
+    [
+        ("org/Llama-3.1-8B", "/models/Llama-3.1-70B", 2, "release.adapter: release 3 has"),
+        ("org/Llama-3.1-8B", "other/llama-3.1-8b-awq", 0, ""),
+        ("org/Llama-3.1-8B", "chat", 0, "are they the same?"),
+    ],
+)
+def test_base_is_compared_and_only_what_is_certain_is_refused(
+    tmp_path: Path, trained_on: str, served: str, code: int, words: str
+):
+    config = building.adapter_config(base_model_name_or_path=trained_on)
+    folder = building.adapter(tmp_path / "v3", {"adapter_config.json": config})
+    vctl = a_narrow_fleet(8, base=served)
+
+    said = vctl("rollout", "start", "--adapter", str(folder), "--no-watch")
+
+    assert code == said.code
+    assert words in said.err
+    assert bool(words) == ("an adapter of base" in said.err)
+
+
+def test_rollback_that_needs_downtime_says_the_flag():
+    vctl = a_narrow_fleet(1)
+
+    refused = vctl("rollback", "--now", "--no-watch")
+    allowed = vctl("rollback", "--now", "--allow-downtime", "--no-watch")
+
+    assert refused.code == 2
+    assert "--allow-downtime" in refused.err
+    assert allowed.code == 0
+    assert "no node holds it: it is loaded by waves of 1 node; 2 serves on meanwhile" in allowed.err

@@ -44,6 +44,15 @@ async def test_the_gateway_reads_what_grpc_wrote(
 
 
 @pytest.mark.etcd
+def test_a_member_tells_how_it_is(endpoint: str):
+    with GatewayReader(StoreSettings((endpoint,))) as reader:
+        told = reader.status()
+    assert (told.endpoint, told.has_leader, told.alarms, told.problem) == (endpoint, True, (), "")
+    assert told.version.startswith("3.")
+    assert told.size_bytes > 0
+
+
+@pytest.mark.etcd
 async def test_the_gateway_reads_more_than_a_thousand_keys_at_one_revision(
     endpoint: str, make_store: StoreMaker, prefix: str
 ):

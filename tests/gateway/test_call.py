@@ -102,3 +102,8 @@ def test_release_header_is_a_number_or_refused():
         with pytest.raises(Refused) as refused:
             read_asked(call, {"x-vctl-release": text}, "id")
         assert refused.value.status == 400
+
+
+def test_field_that_would_bring_another_adapter_is_left_out():
+    call = read_call(b'{"model":"support","lora_path":"support@000000000000"}')
+    assert "lora_path" not in json.loads(engine_body(call, a_target()))

@@ -19,6 +19,7 @@ from tests.gateway.support import (
     serving,
 )
 from vctl_agent.gateway.proxy import FORWARDED
+from vctl_plans.route import Mode
 from vctl_plans.routing import cache_salt
 from vctl_plans.share import share
 
@@ -264,8 +265,13 @@ async def test_models_that_are_no_service_pass_unchanged_when_asked_to(tmp_path:
             assert "x-vctl-release" not in answer.headers
         assert gateway.engine.bodies == [body]
         assert gateway.engine.paths == ["/v1/completions?api-version=1"]
-        for engine_name in (MODELS[1], "support@000000000000"):
+        for engine_name in (MODELS[1], "support@000000000000", f"llama:{MODELS[1]}",
+                            "s3://models/llama:support@000000000000"):  # fmt: skip
             async with gateway.ask(model=engine_name) as answer:
+                assert answer.status == 404
+        for other in (MODELS[1], [None, MODELS[1]]):
+            sneaky = json.dumps({"model": "llama", "lora_path": other})
+            async with gateway.client.post(url, data=sneaky) as answer:
                 assert answer.status == 404
         assert len(gateway.engine.bodies) == 1
         assert 'service="(passed through)"' in await gateway.metrics()
@@ -286,6 +292,18 @@ async def test_requests_are_counted_by_release_and_status(gateway: Bench):
         "vctl_gateway_last_contact_seconds 0.0",
     ):
         assert line in text
+
+
+async def test_service_in_direct_mode_is_nobodys_here(gateway: Bench):
+    """Its clients call the engine itself: as if it were not there, with the reason."""
+    await gateway.route(a_route(1, mode=Mode.DIRECT))
+    async with gateway.ask() as answer:
+        error = await error_of(answer)
+    assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert error["message"].endswith("its clients call the engines themselves")
+    async with gateway.client.get(f"{gateway.url}/v1/models") as answer:
+        assert (await answer.json())["data"] == []
+    assert gateway.engine.asked == []
 
 
 async def test_gateway_that_may_not_serve_alone_refuses_until_etcd_is_back(tmp_path: Path):

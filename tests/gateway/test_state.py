@@ -21,7 +21,7 @@ from vctl_plans.groups import Group, Groups
 from vctl_plans.peers import Peers
 from vctl_plans.phase import Component
 from vctl_plans.release import Actor, Artifact, Release, compose
-from vctl_plans.route import Hold, Stage
+from vctl_plans.route import Hold, Mode, Stage
 from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
 
@@ -239,3 +239,12 @@ def test_new_prompt_or_index_keeps_the_caches():
         salts = [found[n].salted(client) for n in (1, 2, 3, 4)]
         assert salts[0] == salts[1] == salts[2] != salts[3]
     assert found[1].model == found[2].model == found[3].model != found[4].model
+
+
+def test_direct_service_is_acted_on_and_not_served():
+    """It holds nobody's readiness up: its route is known, and none of its releases is served."""
+    direct = {"fast/route": (encode(a_route(4, service="fast", mode=Mode.DIRECT)), 10)}
+    known = applied(Known(), an_update(10, **support(), **direct), KEYS.services)
+    assert {SERVICE: 5, "fast": 10} == known.route_revisions()
+    assert [(SERVICE, 1)] == known.serving()
+    assert ["support/1"] == unready(known, {})

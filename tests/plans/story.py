@@ -12,7 +12,9 @@ import msgspec
 
 from tests.builders import NODES, SERVICE, a_plan, an_adapter_wish
 from vctl_plans import basing, invariants, operate, reverting, steering
-from vctl_plans.base import base_root, base_wanted, is_of_base
+from vctl_plans.base import Surroundings, base_root, base_wanted, has_place, is_apart
+from vctl_plans.capability import EngineFacts
+from vctl_plans.capacity import adapters, room
 from vctl_plans.codec import decode, encode
 from vctl_plans.decision import Decision, State
 from vctl_plans.events import (
@@ -28,7 +30,7 @@ from vctl_plans.events import (
 from vctl_plans.groups import Group, Groups
 from vctl_plans.invariants import Seen
 from vctl_plans.machine import step
-from vctl_plans.node import NodeReport, ReleaseReport
+from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
 from vctl_plans.phase import Component, NodePhase, RolloutPhase
 from vctl_plans.plan import Plan, PlanStep
@@ -62,8 +64,13 @@ class Story:
     Nodes hold one base at a time, as engines do.
     """
 
-    def __init__(self, *, dies_at: int = -1, nodes: tuple[str, ...] = NODES) -> None:
+    def __init__(
+        self, *, dies_at: int = -1, nodes: tuple[str, ...] = NODES, places: int = 0
+    ) -> None:
         self.service = Service(name=SERVICE)
+        self.places = places  # for adapters in each engine; 0: they do not tell, and hold any
+        if places:
+            self._tell_places(nodes)
         self.bases = dict.fromkeys(nodes, "")  # root of the base that each node holds
         self.plans: dict[str, Plan] = {}
         self.rosters: dict[str, tuple[str, ...]] = {}
@@ -131,10 +138,14 @@ class Story:
             self._write(decision)
         return decision
 
-    def back(self, to: int = 0) -> Begin | Continue | Attach:
+    def back(self, to: int = 0, *, allow_downtime: bool = False) -> Begin | Continue | Attach:
         """`vctl rollback --now`."""
         decision = reverting.rollback_now(
-            self.service, to=to, roster=tuple(self.nodes), request=self.request()
+            self.service,
+            to=to,
+            roster=tuple(self.nodes),
+            request=self.request(),
+            allow_downtime=allow_downtime,
         )
         if isinstance(decision, Begin | Continue):
             self._write(decision)
@@ -294,13 +305,27 @@ class Story:
         needed = wanted(self.service.route, self.service.rollout)
         for node in self.nodes:
             holds = self._holds.setdefault(node, set())
-            if node not in self.refuses and node not in self.slow:
-                self._change_base(node)
-                holds |= {n for n in needed if is_of_base(self.service, n, node)}
             if node not in self.clinging:
                 holds -= set(self.rollout.unload) - needed
+                holds -= {n for n in set(holds) if is_apart(self.service, n, node)}
+            if node not in self.refuses and node not in self.slow:
+                self._change_base(node)
+                self._load(holds, {n for n in needed if has_place(self.service, n, node)})
             if node not in self.deaf:
                 self._routes[node] = self.service.route_revision
+
+    def _load(self, holds: set[int], needed: set[int]) -> None:
+        """Have an engine hold what it has places for; what is retained comes last."""
+        serving = needed - set(self.route.instant)
+        for number in [*sorted(serving), *sorted(needed - serving)]:
+            if not self.places or len(adapters(self.service, holds | {number})) <= self.places:
+                holds.add(number)
+
+    def _tell_places(self, nodes: tuple[str, ...]) -> None:
+        facts = EngineFacts(kind="torch", base="base", max_adapters=self.places)
+        records = [NodeRecord(node=node, boot_id=f"boot-{node}", facts=facts) for node in nodes]
+        around = Surroundings(room=room(records, ()))
+        self.service = msgspec.structs.replace(self.service, around=around)
 
     def vanish(self, *nodes: str) -> None:
         """Have nodes be away for so long that they count as gone."""

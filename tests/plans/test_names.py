@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.builders import a_root
 from vctl_plans.errors import PlanError
 from vctl_plans.keys import Keys
 from vctl_plans.names import check_name, check_root, engine_name, root_hex, suggestion
@@ -32,7 +31,7 @@ def test_what_is_no_root_is_refused(root: str) -> None:
 
 def test_root_names_directory_and_engine_adapter() -> None:
     """All 64 digits on disk, 12 of them in the engine."""
-    root = check_root(a_root(10), what="root")
+    root = check_root(f"b3:{10:064x}", what="root")
 
     assert f"{10:064x}" == root_hex(root)
     assert "support@" + "0" * 12 == engine_name("support", root)

@@ -13,7 +13,7 @@ from vctl_plans.codec import decode, encode
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.peers import MOST_PEERS, Peer, Peers, ReleasePeers, standing
 from vctl_plans.phase import NodePhase, RolloutPhase
-from vctl_plans.route import Route
+from vctl_plans.route import Mode, Route
 from vctl_plans.snapshot import Fleet, Service
 
 NOTHING = Peers(service=SERVICE)
@@ -202,3 +202,14 @@ def test_who_was_ready_last_stays_while_nobody_says_so():
     other = fleet(report("b", r1=READY), a=record("a"))
     assert before == listed(service(), gone, before) == listed(service(), begun, before)
     assert ["b"] == names(listed(service(), other, before))
+
+
+def test_direct_service_has_no_peers() -> None:
+    """No gateway serves it: there is nobody to pass a request to."""
+    nodes = Fleet(
+        records={"a": record("a"), "b": record("b")},
+        reports={"a": report("a", r1=READY), "b": report("b", r1=LOADING)},
+    )
+    through, itself = service(), service(a_route(mode=Mode.DIRECT))
+    assert 1 == len(under_test.listed(through, standing(nodes), NOTHING).releases)
+    assert NOTHING == under_test.listed(itself, standing(nodes), NOTHING)

@@ -16,6 +16,7 @@ from vctl_plans.phase import Component
 from vctl_plans.plan import Plan, PlanStep
 
 SWITCH: dict[str, Any] = {"service": "support", "strategy": "full-switch", "release": 8}
+GROUPED = SWITCH | {"strategy": "user-group", "groups": [{"name": "acme", "tenant": "acme"}]}
 WEIGHTED: dict[str, Any] = SWITCH | {"strategy": "weighted", "steps": [{"weight": 100}]}
 
 DESIGN_PLANS: list[dict[str, Any]] = [
@@ -201,7 +202,10 @@ def test_error_names_the_field_and_what_is_allowed(content: object, path: str, w
             "weights grow from step to step, as in 10, 25, 50, 100",
         ),
         (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
-        (SWITCH | {"gate": {"zzz": 1}}, "known: max_absent, max_failed, max_unavailable, ready"),
+        (
+            SWITCH | {"gate": {"zzz": 1}},
+            "known: free_memory, kv_used, max_absent, max_failed, max_unavailable, ready",
+        ),
         (SWITCH | {"service": 7}, "put it in quotes"),
     ],
 )
@@ -241,7 +245,16 @@ def test_any_document_is_a_plan_or_a_plan_error(fields: dict[str, Any], strategy
 @pytest.mark.parametrize(
     ("content", "path"),
     [
-        (SWITCH | {"allow_downtime": True}, "allow_downtime"),
+        (
+            SWITCH
+            | {
+                "strategy": "user-group",
+                "groups": [{"name": "a", "tenant": "a"}],
+                "allow_downtime": True,
+            },
+            "allow_downtime",
+        ),
+        (SWITCH | {"allow_downtime": True, "consistency": "strict"}, "allow_downtime"),
         (
             {"service": "support", "strategy": "rollback", "consistency": "strict"},
             "consistency",

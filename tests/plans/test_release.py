@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from tests.builders import SERVICE, a_root, an_adapter, an_adapter_wish, some_releases
 from vctl_plans import invariants
 from vctl_plans.phase import Component
-from vctl_plans.release import Actor, Release, compose, has_same_content, release_digest
+from vctl_plans.release import (
+    Actor,
+    Artifact,
+    Release,
+    compose,
+    has_same_content,
+    release_digest,
+)
 
 
 def made(
@@ -85,10 +92,12 @@ def test_digest_covers_what_is_served_only() -> None:
 
 def test_digest_is_fixed() -> None:
     """It names releases in etcd, reports and pins: another value breaks a running fleet."""
-    assert (
-        "b3:6252c1a0d093dff86a0034b2df643c0f75e88872d0aea408ffb05568b08224a5"
-        == some_releases(1)[1].digest
+    adapter = Artifact(root=f"b3:{1:064x}", source="file:///adapters/v1")
+    release = compose(
+        SERVICE, {Component.ADAPTER: adapter}, known=(), stable=None, by=Actor(user="ann")
     )
+
+    assert "b3:6252c1a0d093dff86a0034b2df643c0f75e88872d0aea408ffb05568b08224a5" == release.digest
 
 
 def test_engine_name_is_the_content() -> None:

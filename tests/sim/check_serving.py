@@ -6,7 +6,17 @@ from typing import Any
 import msgspec
 
 from tests.sim.engine import BASE
-from tests.sim.facts import Acked, Answered, HandedOver, Loads, LostContact, Takes, Unloads
+from tests.sim.facts import (
+    Acked,
+    Answered,
+    Asks,
+    HandedOver,
+    Loads,
+    LostContact,
+    Removes,
+    Takes,
+    Unloads,
+)
 from tests.sim.memory import RATES, Last, Memory
 from tests.sim.world import KEYS
 from vctl_plans.groups import Group, Groups
@@ -129,6 +139,14 @@ def only_verified_bytes(_memory: Memory, fact: Loads) -> Iterator[str]:
         yield f"I1: {fact.node.name} loads {fact.path}, which was not verified"
 
 
+def places_are_enough(_memory: Memory, fact: Asks | Loads) -> Iterator[str]:
+    """I4: an engine is never asked for more than it has places for: it would drop what serves."""
+    engine = fact.node.engine
+    if fact.name not in engine.adapters and len(engine.adapters) >= engine.places:
+        held = sorted(engine.adapters)
+        yield f"I4: {fact.node.name} loads {fact.name}, and its {engine.places} places hold {held}"
+
+
 def drained_before_unloaded(memory: Memory, fact: Unloads) -> Iterator[str]:
     """I4: only what may be is unloaded, and not under a request before the drain deadline."""
     releases = memory.world.service.releases.values()
@@ -143,9 +161,23 @@ def drained_before_taken(memory: Memory, fact: Takes) -> Iterator[str]:
         yield from _drained(memory, fact.node, [fact.number], fact.requests)
 
 
+def removed_when_nothing_reads_it(memory: Memory, fact: Removes) -> Iterator[str]:
+    """I4: no directory goes that a run of the engine was given, or that the application has."""
+    disk, engine = fact.node.disk, fact.node.engine
+    path = disk.path(fact.root)
+    if engine.is_up and path in engine.given:
+        yield f"I4: {fact.node.name} removes {path}, which this run of its engine was given"
+    releases = memory.world.service.releases
+    for number in disk.handed & releases.keys():
+        if fact.root in {made.root for made in releases[number].for_application.values()}:
+            yield f"I4: {fact.node.name} removes {path}, and the application has {number}"
+
+
 def _drained(memory: Memory, node: Any, numbers: list[int], requests: int) -> Iterator[str]:
     world = memory.world
+    apart = [n for n in numbers if (node.name, n) in memory.apart_at]
     listed = [times for n in numbers for times in memory.listed_at.get(n, ())]
+    listed += [memory.apart_at[node.name, n] for n in apart]
     if not listed:
         yield f"I4: {node.name} unloads {numbers}, which nothing has listed"
     now = world.kernel.now
@@ -153,6 +185,6 @@ def _drained(memory: Memory, node: Any, numbers: list[int], requests: int) -> It
         yield f"I4: {node.name} unloads {numbers} under {requests} requests"
     route = world.service.route
     needed = set(numbers) & (route.serving | set(route.instant) if route else set())
-    held_here = {n for n in needed if node.name in memory.holders.get(n, ())}
+    held_here = {n for n in needed if node.name in memory.holders.get(n, ())} - set(apart)
     if held_here:
         yield f"I4: {node.name} unloads {sorted(held_here)}, which is routed or retained"

@@ -14,6 +14,7 @@ from tests.sim.memory import RATES, Memory
 from tests.sim.world import KEYS, World
 from tests.sim.writing import Writing, writing_of
 from vctl_plans import invariants
+from vctl_plans.base import is_apart
 from vctl_plans.fuse import Fuse
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase, RolloutPhase
@@ -106,7 +107,8 @@ def _counted_again(grounds: Grounds, writing: Writing, seen: Seen, plan: Plan) -
         and name in grounds.nodes.reports
         and grounds.nodes.records[name].boot_id == grounds.nodes.reports[name].boot_id
     }
-    for number in sorted(writing.new_serving if not writing.is_retained else ()):
+    is_counted = not writing.is_retained and not now.is_by_waves  # those have their own checks
+    for number in sorted(writing.new_serving if is_counted else ()):
         lines = {name: _line(report, number, now) for name, report in there.items()}
         refused = [name for name, line in lines.items() if line and line.is_permanent]
         is_ready = {n for n, line in lines.items() if line and line.phase is NodePhase.READY}
@@ -210,6 +212,20 @@ def progress(world: World) -> Progress | None:
     return msgspec.json.decode(found.value, type=Progress) if found else None
 
 
+def _remember_places(memory: Memory, rollout: Rollout) -> None:
+    """Note since when a node may unload a release whose place another one has there."""
+    world, apart = memory.world, memory.apart_at
+    numbers = {rollout.from_release, rollout.to_release, rollout.back_to} - {0}
+    for name in world.nodes:
+        for number in numbers:
+            if not is_apart(world.service, number, name):
+                apart.pop((name, number), None)
+            elif (name, number) not in apart:
+                apart[name, number] = (world.kernel.now, rollout.drain_s)
+    for key in [key for key in apart if key[1] not in numbers]:
+        del apart[key]
+
+
 def _remember(memory: Memory, writing: Writing, fact: Wrote) -> None:
     world = memory.world
     rollout, route, before = writing.after.rollout, writing.after.route, writing.before.route
@@ -219,6 +235,7 @@ def _remember(memory: Memory, writing: Writing, fact: Wrote) -> None:
         then = writing.before.rollout
         if then is None or number not in then.unload or not times:
             times.append((world.kernel.now, rollout.drain_s))
+    _remember_places(memory, rollout)
     if route is None or route == before:
         return
     is_forward = before and before.hold and not route.hold and not rollout.back_to

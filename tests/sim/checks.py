@@ -19,16 +19,20 @@ from tests.sim.check_serving import (
     groups_get_theirs,
     handed_over_to_the_ready,
     only_verified_bytes,
+    places_are_enough,
+    removed_when_nothing_reads_it,
     serves_without_the_store,
 )
 from tests.sim.check_writes import fuse_holds, progress, writes_hold
 from tests.sim.facts import (
     Acked,
     Answered,
+    Asks,
     Fact,
     HandedOver,
     Loads,
     LostContact,
+    Removes,
     Takes,
     Unloads,
     Wrote,
@@ -96,8 +100,10 @@ CHECKS: dict[type[Fact], list[Check]] = {
     Answered: [answered_as_chosen],
     Acked: [acked_for_good],
     LostContact: [serves_without_the_store],
-    Loads: [only_verified_bytes],
+    Asks: [places_are_enough],
+    Loads: [only_verified_bytes, places_are_enough],
     Unloads: [drained_before_unloaded],
     Takes: [drained_before_taken],
+    Removes: [removed_when_nothing_reads_it],
 }
 """What is asked of each kind of fact."""

@@ -1,14 +1,17 @@
 """A simulated node's disk: what outlives its processes, and the agent's stores on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from vctl_agent.artifacts.collect import Survey
 from vctl_plans.errors import RootMismatch, TemporaryEngineError
 from vctl_plans.names import root_hex
 from vctl_plans.phase import NodePhase
 from vctl_plans.release import Artifact, Release
+from vctl_plans.retention import Lying
+from vctl_plans.weights import AdapterFacts
 
 
 class Disk:
@@ -18,6 +21,7 @@ class Disk:
         self.name = name
         self.staged: set[str] = set()  # roots whose every byte was verified
         self.probed: tuple[str, tuple[str, ...]] = ("", ())  # incarnation, adapters
+        self.registered: tuple[str, tuple[str, ...]] = ("", ())  # incarnation, roots
         self.handed: set[int] = set()  # releases whose files the application has
         self.saved: Any = None  # the gateway's
 
@@ -52,6 +56,11 @@ class Artifacts:
         """Whether it lies there, verified."""
         return root in self._disk.staged
 
+    def adapter_facts(self, root: str) -> AdapterFacts:
+        """Return what an adapter says of itself."""
+        del root
+        return AdapterFacts(rank=8, max_rank=8, alpha=16.0, target_modules=("q_proj",), base="base")
+
     def stage(
         self,
         artifact: Artifact,
@@ -68,6 +77,34 @@ class Artifacts:
         if mood.spoils:
             raise RootMismatch(f"{artifact.source} is not {artifact.root}")
         self._disk.staged.add(artifact.root)
+
+
+class Shelf:
+    """Removes from a simulated disk, as `vctl_agent.artifacts.collect.Collector`."""
+
+    def __init__(self, disk: Disk, on_remove: Callable[[str], None]) -> None:
+        self._disk = disk
+        self._on_remove = on_remove
+
+    def survey(self) -> Survey:
+        """Return what lies there; all artifacts are of one size."""
+        whole = tuple(Lying(root, 1, age_s=1.0) for root in sorted(self._disk.staged))
+        return Survey(whole=whole, begun=(), free_bytes=1000, size_bytes=1000)
+
+    def set_aside(self, root: str) -> bool:
+        """Have no artifact of *root*."""
+        if root not in self._disk.staged:
+            return False
+        self._on_remove(root)
+        self._disk.staged.discard(root)
+        return True
+
+    def give_up(self, _root: str) -> bool:
+        """Say that nothing was begun."""
+        return False
+
+    def delete(self, _in_use: Iterable[str] = ()) -> None:
+        """Do nothing: what is set aside takes no room here."""
 
 
 class Handed:

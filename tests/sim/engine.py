@@ -26,8 +26,6 @@ FACTS = EngineFacts(
     version="1",
     base=BASE,
     capabilities=(Capability.ADAPTERS, Capability.LOGPROBS),
-    max_adapters=8,
-    max_resident=8,
 )
 
 
@@ -41,16 +39,20 @@ class Held(msgspec.Struct):
 class Engine:
     """One node's engine, as `vctl_agent.engines.port.Engine` asks."""
 
-    def __init__(self, kernel: Kernel, name: str, random: Random) -> None:
+    def __init__(self, kernel: Kernel, name: str, random: Random, *, places: int) -> None:
         self.kernel = kernel
         self.name = name
         self.random = random
+        self.facts = msgspec.structs.replace(FACTS, max_adapters=places)
+        self.places = places  # for adapters
         self.mood = Mood()
         self.is_up = True
         self.starts = 1
         self.adapters: dict[str, Held] = {}
         self.proven: set[str] = set()  # adapters that passed a probe in any run
+        self.given: set[str] = set()  # paths that this run was told to load, and may read again
         self.asked: dict[int, tuple[str, Callable[[bool], None]]] = {}  # requests: adapter, told
+        self.on_ask: Callable[[str], None] = lambda _: None
         self.on_load: Callable[[str, str], None] = lambda *_: None
         self.on_unload: Callable[[str], None] = lambda *_: None
         self.on_change: Callable[[], None] = lambda: None
@@ -74,6 +76,7 @@ class Engine:
         if not self.is_up:
             self.is_up = True
             self.starts += 1
+            self.given.clear()
             self.on_change()
 
     # -- as the agent sees it ------------------------------------------------------------------
@@ -83,13 +86,14 @@ class Engine:
         if not self.is_up:
             raise TemporaryEngineError("the engine does not answer")
         return Description(
-            facts=FACTS,
+            facts=self.facts,
             incarnation=self.incarnation,
             adapters=tuple(Resident(name, held.path) for name, held in self.adapters.items()),
         )
 
     async def load(self, name: str, path: str) -> None:
         """Load an adapter."""
+        self.on_ask(name)
         await self._call(lambda: self._load(name, path), 0.4)
 
     async def unload(self, name: str) -> None:
@@ -120,6 +124,7 @@ class Engine:
         """Do nothing."""
 
     def _load(self, name: str, path: str) -> None:
+        self.given.add(path)
         self._refuse("load", name)
         self.on_load(name, path)
         if not self.mood.lies and name not in self.adapters:

@@ -53,6 +53,13 @@ class LostContact(msgspec.Struct, frozen=True):
     before: Any
 
 
+class Asks(msgspec.Struct, frozen=True):
+    """An engine is asked to load an adapter."""
+
+    node: Any
+    name: str
+
+
 class Loads(msgspec.Struct, frozen=True):
     """An engine is about to read bytes."""
 
@@ -78,4 +85,13 @@ class Takes(msgspec.Struct, frozen=True):
     requests: int  # that are answered with it
 
 
-Fact = Wrote | HandedOver | Answered | Acked | LostContact | Loads | Unloads | Takes
+class Removes(msgspec.Struct, frozen=True):
+    """An artifact is about to be removed from a node's disk."""
+
+    node: Any
+    root: str
+
+
+Fact = (
+    Wrote | HandedOver | Answered | Acked | LostContact | Asks | Loads | Unloads | Takes | Removes
+)

@@ -49,20 +49,20 @@ def read(cluster: MemoryCluster) -> Service:
 
 
 @cache
-def beginning(nodes: int, releases: int) -> tuple[int, dict[str, KeyValue]]:
+def beginning(nodes: int, releases: int, *, retain: int = 1) -> tuple[int, dict[str, KeyValue]]:
     """Return revision and keys of a fleet on which releases 1 to *releases* have converged."""
     cluster = MemoryCluster(lambda: 0.0)
     roster = node_names(nodes)
     for number in range(1, releases + 1):
-        _serve(cluster, number, roster)
+        _serve(cluster, number, roster, retain=retain)
     return cluster.revision, dict(cluster._entries)
 
 
-def _serve(cluster: MemoryCluster, number: int, roster: tuple[str, ...]) -> None:
+def _serve(cluster: MemoryCluster, number: int, roster: tuple[str, ...], *, retain: int) -> None:
     service = read(cluster)
     begin = operate.start(
         service,
-        a_plan(),
+        a_plan(retain=retain),
         wish=adapter_wish(number),
         roster=roster,
         request=Request(id=f"ground-{number}"),

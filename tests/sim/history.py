@@ -75,11 +75,12 @@ class History:
         drawn = Random(f"{spec.seed}/history")  # noqa: S311
         size, until_s = size_of(drawn), drawn.uniform(10, 28)
         releases = drawn.choices([0, 1, 2, 3], [10, 30, 40, 20])[0]
+        places = drawn.choices([8, 3, 2, 1], [40, 15, 30, 15])[0]
         trouble = Random(f"{spec.seed}/troubles")  # noqa: S311
         self.troubles = draw_troubles(trouble, list(FAULTS), until_s=until_s)
         self.size = spec.nodes or size
         self.until_s = min(until_s, spec.until_s or until_s)
-        self.world = World(str(spec.seed), self.size, releases=releases)
+        self.world = World(str(spec.seed), self.size, releases=releases, places=places)
         self.checks = Checks(self.world)
         self.world.on_accept = self.checks.begin
         self.clients = Clients(self.world)

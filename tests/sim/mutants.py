@@ -210,8 +210,8 @@ PLANS: tuple[Mutant, ...] = (
     Mutant(
         name="serve what is revoked when it is asked for",
         file=f"{_PLANS}/operate.py",
-        old="    if service.route and target.number in service.route.revoked:\n",
-        new="    if service.route and -target.number in service.route.revoked:\n",
+        old="    if target.number in service.current_route.revoked:\n",
+        new="    if -target.number in service.current_route.revoked:\n",
         tests=("tests/plans/test_operate.py",),
     ),
     Mutant(

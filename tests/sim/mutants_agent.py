@@ -1,6 +1,8 @@
 """Deliberate breakages, as in `mutants`: of nodes, barriers, conductors and gateways."""
 
 from tests.sim.mutants import PLANS, Mutant
+from tests.sim.mutants_disk import DISK
+from tests.sim.mutants_places import PLACES
 
 _PLANS = "plans/vctl_plans"
 _AGENT = "agent/vctl_agent"
@@ -46,10 +48,8 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="tell the gateway before the probe",
         file=f"{_AGENT}/reconciler.py",
-        old="            if verdict.phase is NodePhase.READY\n"
-        "        )\n        return AgentState(",
-        new="            if verdict.phase in {NodePhase.READY, NodePhase.PROBING}\n"
-        "        )\n        return AgentState(",
+        old="            if verdict.phase is NodePhase.READY and not service.is_direct\n",
+        new="            if verdict.phase in {NodePhase.READY, NodePhase.PROBING}\n",
         tests=("tests/agent/test_reconciler.py",),
     ),
     Mutant(
@@ -277,4 +277,4 @@ AGENT: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = (*PLANS, *AGENT)
+MUTANTS = (*PLANS, *AGENT, *DISK, *PLACES)

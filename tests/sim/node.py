@@ -6,18 +6,20 @@ looks are left out where nothing can come of them.
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.builders import SERVICE
 from tests.sim.client import Client
-from tests.sim.disk import Artifacts, Disk, Handed
+from tests.sim.disk import Artifacts, Disk, Handed, Shelf
 from tests.sim.engine import Engine
-from tests.sim.facts import Loads, Takes, Unloads
+from tests.sim.facts import Asks, Loads, Removes, Takes, Unloads
 from tests.sim.gateway import Gateway
 from tests.sim.kernel import Event, Kernel, Process
 from tests.sim.network import Network
 from tests.sim.store import Etcd, State
+from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -27,10 +29,13 @@ from vctl_agent.local import GatewayState, GatewayStatistics
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
+from vctl_agent.registered import Registered
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.watched import report_interval_s, watched
+from vctl_plans.capability import EngineFacts
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase
+from vctl_plans.snapshot import Fleet
 
 LEASE_TTL_S = 8.0
 _LONG_S = 4.9  # the reconciler's longest sleep, and a little less
@@ -47,6 +52,24 @@ class MemoryProbed(Probed):
 
     def _save(self) -> None:
         self._disk.probed = (self._record.incarnation, tuple(self._record.names))
+
+
+class MemoryRegistered(Registered):
+    """What the engine was given, on a simulated disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(Path(disk.name))
+        self._disk = disk
+        self._record = _registered(*disk.registered)
+
+    def _save(self) -> None:
+        self._disk.registered = (self._record.incarnation, tuple(self._record.roots))
+
+
+def _registered(incarnation: str, roots: tuple[str, ...]) -> Any:
+    from vctl_agent.registered import _Record
+
+    return _Record(incarnation, list(roots))
 
 
 def _record(incarnation: str, names: tuple[str, ...]) -> Any:
@@ -66,20 +89,30 @@ class Agent:
         self.client.is_cut = node.is_cut
         crashpoints = Crashpoints()
         artifacts: Any = Artifacts(node.disk, lambda: node.engine.mood)
-        self._watch = EngineWatch(node.engine, self.wake)
+        self._watch = EngineWatch(node.engine, self.wake, on_facts=self._on_facts)
         probed = MemoryProbed(node.disk)
         application: Any = Handed(node.disk, node.takes)
+        registered = MemoryRegistered(node.disk)
         executor = self._executor = Executor(
             engine=node.engine,
             golden=GoldenReader(self.client, node.etcd.keys),
             watch=self._watch,
             artifacts=artifacts,
             probed=probed,
+            registered=registered,
             application=application,
             crashpoints=crashpoints,
         )
         self.link = GatewayLink("sim", self.wake)
         self._connected_to = ""  # the gateway's run
+        shelf: Any = Shelf(node.disk, node.removes)
+        self.collecting = Collecting(
+            shelf,
+            Needs(self._known, self._watch, self.link, application, registered),
+            room=Room(keep=0, space_bytes=1),  # nothing stays but what must
+            wake=lambda: None,
+            crashpoints=crashpoints,
+        )
         self.reconciler = Reconciler(
             node=node.name,
             boot_id=boot_id,
@@ -108,6 +141,7 @@ class Agent:
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
         self._is_awake = False
+        self._is_live = False  # the store answers
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
@@ -119,6 +153,7 @@ class Agent:
         process.spawn(self.presence.keep_record())
         process.spawn(self.presence.write_reports())
         process.spawn(self.statistics.run())
+        process.spawn(self.collecting.run())
         process.spawn(self._watch.refresh())
         self.client.follow(self.node.etcd.keys.services, self._want)
         self.node.gateway.greet()
@@ -126,14 +161,22 @@ class Agent:
     def _fetch_s(self) -> float:
         return 0.3 * (0.5 + self.node.random.random()) * self.node.engine.mood.slowness
 
+    def _known(self) -> Fleet | None:
+        return self.reconciler.fleet if self._is_live else None
+
     def _want(self, state: State) -> None:
+        self._is_live = state.update.is_live
         if state.update.is_live:
             fleet = state.fleet(self.node.etcd.keys)
             self.reconciler.want(fleet)
+            self.collecting.follow(fleet)
             watching = (watched(fleet), report_interval_s(fleet))
             if watching != self._watching:  # else it would be woken for nothing
                 self._watching = watching
                 self.statistics.watch(fleet)
+
+    def _on_facts(self, facts: EngineFacts) -> None:
+        self.presence.announce(facts)
 
     def leave(self, engine: Engine) -> None:
         """Be on another machine, whose engine is dead and whose gateway is gone."""
@@ -171,6 +214,7 @@ class Agent:
         if self._timer:
             self._timer.cancel()
             self._timer = None
+        self.collecting.look()
         sleep_s = self.reconciler.cycle(self.link)
         self._tell_gateway()
         if sleep_s < _LONG_S or self._has_something_to_wait_for():
@@ -205,6 +249,7 @@ class Node:
         tell: Callable[[Any], None],
         count: Callable[[str], None],
         bad: set[int],
+        places: int,
     ) -> None:
         self.kernel = kernel
         self.name = name
@@ -214,7 +259,9 @@ class Node:
         self.random = Random(f"{seed}/{name}/agent")  # noqa: S311
         self.network = Network(f"{seed}/{name}/agent/net")
         self.disk = Disk(name)
-        self.engine = Engine(kernel, name, Random(f"{seed}/{name}/engine"))  # noqa: S311
+        own = Random(f"{seed}/{name}/engine")  # noqa: S311
+        self.engine = Engine(kernel, name, own, places=places)
+        self.engine.on_ask = lambda adapter: tell(Asks(self, adapter))
         self.engine.on_load = self._loads
         self.engine.on_unload = self._unloads
         self.engine.on_change = self._engine_changed
@@ -278,7 +325,8 @@ class Node:
         agent = self.agent
         if agent and agent.process.is_running:
             agent.process.pause()
-            agent.leave(Engine(self.kernel, f"{self.name}-old", self.random))
+            places = self.engine.places
+            agent.leave(Engine(self.kernel, f"{self.name}-old", self.random, places=places))
             self.older.append(agent)
             self.start_agent()
 
@@ -358,6 +406,10 @@ class Node:
         gateway = self.gateway
         asked = gateway.references.count((SERVICE, number)) if gateway.is_running else 0
         self._tell(Takes(self, number, asked))
+
+    def removes(self, root: str) -> None:
+        """Tell that an artifact goes."""
+        self._tell(Removes(self, root))
 
     def _unloads(self, adapter: str) -> None:
         asked = sum(1 for model, _ in self.engine.asked.values() if model == adapter)

@@ -31,7 +31,9 @@ Written = Begin | Continue | Attach | AlreadyDone
 Command = Callable[[Store, Request, Random], Awaitable[Written]]
 
 
-async def start(store: Store, request: Request, random: Random, *, fresh: int = 0) -> Written:
+async def start(
+    store: Store, request: Request, random: Random, *, fresh: int = 0, is_narrow: bool = False
+) -> Written:
     """`rollout start`: an adapter, or a release that exists already.
 
     Args:
@@ -39,8 +41,9 @@ async def start(store: Store, request: Request, random: Random, *, fresh: int = 
         request: Who asks.
         random: What is asked.
         fresh: An adapter that nobody has, for a plan that must come to its end; 0: any.
+        is_narrow: Whether engines have few places for adapters.
     """
-    plan, groups = draw_plan(random, is_sound=bool(fresh))
+    plan, groups = draw_plan(random, is_sound=bool(fresh), is_narrow=is_narrow)
     wished = draw_wish(random, fresh=fresh)
     is_by_number, which = random.random() < 0.2, random.random()
     supersede = random.random() < 0.5
@@ -71,14 +74,16 @@ async def override_rm(store: Store, request: Request, random: Random) -> Written
     return await removed(store, KEYS, SERVICE, group, request)
 
 
-async def back(store: Store, request: Request, _random: Random) -> Written:
+async def back(store: Store, request: Request, random: Random) -> Written:
     """`rollback --now`."""
-    return await back_now(store, KEYS, SERVICE, to=0, request=request)
+    allowed = random.random() < 0.7
+    return await back_now(store, KEYS, SERVICE, to=0, request=request, allow_downtime=allowed)
 
 
 async def back_to(store: Store, request: Request, random: Random) -> Written:
     """`rollback --now --to N`."""
-    return await back_now(store, KEYS, SERVICE, to=random.randint(1, 5), request=request)
+    to, allowed = random.randint(1, 5), random.random() < 0.7
+    return await back_now(store, KEYS, SERVICE, to=to, request=request, allow_downtime=allowed)
 
 
 async def back_to_stable(store: Store, request: Request, _random: Random) -> Written:
@@ -90,7 +95,8 @@ async def back_to_stable(store: Store, request: Request, _random: Random) -> Wri
 
 async def plan_back(store: Store, request: Request, random: Random) -> Written:
     """`rollback`, by a plan."""
-    return await back_by_plan(store, KEYS, SERVICE, to=random.choice([0, 0, 1, 2]), request=request)
+    to, allowed = random.choice([0, 0, 1, 2]), random.random() < 0.7
+    return await back_by_plan(store, KEYS, SERVICE, to=to, request=request, allow_downtime=allowed)
 
 
 async def pause(store: Store, request: Request, _random: Random) -> Written:
@@ -152,6 +158,10 @@ _EVENTS: dict[str, type] = {
 """What a command is to a rollout that runs."""
 
 
+_ROOMY = 5
+"""Places in an engine with which no rollout ever lacks one."""
+
+
 class Operators:
     """Press commands."""
 
@@ -170,7 +180,8 @@ class Operators:
         random = Random(f"{self._world.seed}/{request.id}/{name}")  # noqa: S311
         command: Command = COMMANDS[name]
         if fresh:
-            work = start(client, request, random, fresh=fresh)
+            is_narrow = self._world.places < _ROOMY
+            work = start(client, request, random, fresh=fresh, is_narrow=is_narrow)
         else:
             work = command(client, request, random)  # type: ignore[assignment]
         self.open += 1

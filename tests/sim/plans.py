@@ -16,24 +16,32 @@ ADAPTERS = 5
 PREPARE_S, CONVERGE_S, DRAIN_S, HOLD_S = 30.0, 12.0, 4.0, 2.0
 
 
-def draw_plan(random: Random, *, is_sound: bool = False) -> tuple[Plan, Groups | None]:
+def draw_plan(
+    random: Random, *, is_sound: bool = False, is_narrow: bool = False
+) -> tuple[Plan, Groups | None]:
     """Return a plan that brings a release, and the groups that it names.
 
     Args:
         random: What is drawn from.
         is_sound: Whether it must reach all traffic and all nodes.
+        is_narrow: Whether engines have few places for adapters.
     """
     strategies: list[Strategy] = ["weighted", "full-switch", "user-group"]
-    odds = [0.5, 0.4, 0.0 if is_sound else 0.15]
+    odds = [0.0 if is_sound and is_narrow else 0.5, 0.4, 0.0 if is_sound else 0.15]
     strategy = random.choices(strategies, odds)[0]
     groups = _groups(random) if strategy == "user-group" else None
     watch = None if is_sound else _watch(random)
+    consistency = random.choices(list(Consistency), [0.75, 0.08, 0.17])[0]
+    can_wait = strategy != "user-group" and consistency is not Consistency.STRICT
+    if is_sound and is_narrow:
+        consistency, can_wait = Consistency.SESSION, True
     plan = Plan(
         service=SERVICE,
         strategy=strategy,
         steps=_steps(random, strategy, soaks=(4, 8) if watch else (0, 0, 2, 8)),
         groups=groups.digest if groups else "",
-        consistency=random.choices(list(Consistency), [0.75, 0.08, 0.17])[0],
+        consistency=consistency,
+        allow_downtime=can_wait and (is_sound or random.random() < 0.5),
         ready=Quota(percent=100.0) if is_sound else _gate(random),
         max_failed=random.choice([0, 0, 0, 1]),
         max_absent=random.choice([Quota(percent=10.0), Quota(percent=34.0), Quota(count=1)]),

@@ -35,10 +35,12 @@ class World:
         seed: Of everything that is drawn here.
         size: Nodes at the beginning.
         releases: How many have converged on it before.
+        places: For adapters, in each engine.
     """
 
-    def __init__(self, seed: str, size: int, *, releases: int) -> None:
+    def __init__(self, seed: str, size: int, *, releases: int, places: int = 8) -> None:
         self.seed = seed
+        self.places = places
         self.random = Random(f"{seed}/world")  # noqa: S311  a history is repeated by its seed
         self.kernel = Kernel()
         self.etcd = Etcd(self.kernel, KEYS)
@@ -61,7 +63,7 @@ class World:
         ]
         self.operators = Network(f"{seed}/operators/net")
         self.etcd.on_write = lambda *write: self.facts.append(Wrote(*write))
-        self.etcd.load(groundwork.beginning(size, releases))
+        self.etcd.load(groundwork.beginning(size, releases, retain=min(1, places - 1)))
         for name in groundwork.node_names(size):
             self.add_node(name)
         self.read()
@@ -77,6 +79,7 @@ class World:
             tell=self.facts.append,
             count=self.count_request,
             bad=self.bad,
+            places=self.places,
         )
         return node
 

@@ -106,6 +106,14 @@ class ArtifactStore:
         """Return where the manifest of a staged artifact lies: apart, for it is no part of it."""
         return self._manifests / f"{root_hex(root)}.json"
 
+    def adapter_facts(self, root: str) -> weights.AdapterFacts:
+        """Read what a staged adapter says of itself; only configuration and headers are read.
+
+        Raises:
+            ArtifactError: It cannot be read.
+        """
+        return weights.adapter_facts(self.path(root))
+
     def distrust(self, root: str) -> None:
         """Count an artifact as not verified: it is read again, and brought anew where it rotted."""
         self._verified.discard(root)

@@ -27,6 +27,10 @@ _STRANGERS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _TEXT_CHARS = 200
 
 
+class UnansweredError(TemporaryEngineError):
+    """It was asked, and did not answer in time: whether it did what was asked is not known."""
+
+
 class EngineHttp:
     """An engine's HTTP interface at one URL.
 
@@ -68,7 +72,8 @@ class EngineHttp:
             accept: Statuses of errors that are an answer to the caller; a refused key is none.
 
         Raises:
-            TemporaryEngineError: No answer in time, or one that says that it may work later.
+            UnansweredError: No answer in time.
+            TemporaryEngineError: It is away, or says that it may work later.
             PermanentEngineError: Any other error.
         """
         method = method or ("GET" if body is None else "POST")
@@ -101,7 +106,7 @@ class EngineHttp:
                     return await self._client.send(request)
         except (httpx.HTTPError, TimeoutError) as cause:
             why = str(cause) or type(cause).__name__
-            raise TemporaryEngineError(
+            raise _away(cause)(
                 f"the engine at {self._client.base_url} does not answer: {why}"
             ) from cause
 
@@ -118,6 +123,12 @@ class EngineHttp:
                 f"{response.url} does not answer as {self._named}: {cause}",
                 hint="is another program listening there?",
             ) from cause
+
+
+def _away(cause: Exception) -> type[TemporaryEngineError]:
+    """Return the kind of a failure; where no connection was made, nothing was asked."""
+    is_late = isinstance(cause, (TimeoutError, httpx.ReadTimeout))
+    return UnansweredError if is_late else TemporaryEngineError
 
 
 def said_by(response: httpx.Response) -> str:

@@ -29,12 +29,18 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     adapters: tuple[Resident, ...] = ()
     kv_used: float | None = None  # share of its KV cache, 0 to 1; None: not told
     free_memory: float | None = None  # share of the memory that it loads into; None: not told
+    memory_bytes: int | None = None  # of that memory, in all; None: not told
     problem: str = ""  # why it must serve nothing, as far as it can tell
     needs_restart: bool = False  # and nothing else cures that
+    adapter_prefix: str = ""  # what stands before an adapter's name in a request's model
 
     def has(self, name: str, path: str) -> bool:
         """Whether *name* is listed and was loaded from *path*."""
         return Resident(name, path) in self.adapters
+
+    def model(self, name: str) -> str:
+        """Return what a request names as its model for an adapter; without one, for the base."""
+        return f"{self.adapter_prefix}{name}" if name else self.facts.base
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +126,8 @@ class Engine(Protocol):
 def cannot(facts: EngineFacts, capability: Capability) -> PermanentEngineError:
     """Return the refusal of what an engine cannot do, with what would change that."""
     remedy = facts.remedy(capability)
+    needs_restart = all(lack.needs_restart for lack in facts.lacks if lack.capability is capability)
     return PermanentEngineError(
         f"the {facts.kind} engine cannot do that as it was started ({capability})",
-        hint=f"start it with {remedy}" if remedy else "",
+        hint=f"start it with {remedy}" if remedy and needs_restart else remedy,
     )

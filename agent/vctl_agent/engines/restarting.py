@@ -12,7 +12,7 @@ import structlog
 
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
-from vctl_agent.hook import Hook
+from vctl_agent.hook import AnyHook
 from vctl_agent.probed import Probed
 from vctl_plans.errors import EngineError
 
@@ -33,7 +33,7 @@ class Restarter:
     """
 
     def __init__(
-        self, hook: Hook | None, watch: EngineWatch, begun: Probed, *, node: str, engine_url: str
+        self, hook: AnyHook | None, watch: EngineWatch, begun: Probed, *, node: str, engine_url: str
     ) -> None:
         self._hook = hook
         self._watch = watch
@@ -58,7 +58,7 @@ class Restarter:
     def _is_begun(self, engine: Description) -> bool:
         return self._begun.has(engine.incarnation, _NAME)
 
-    async def _restart(self, hook: Hook, engine: Description) -> None:
+    async def _restart(self, hook: AnyHook, engine: Description) -> None:
         self._begun.add(engine.incarnation, _NAME)
         _log.warning("restarting the engine", incarnation=engine.incarnation, reason=engine.problem)
         try:

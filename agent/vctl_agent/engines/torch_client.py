@@ -11,18 +11,20 @@ import msgspec
 
 from vctl_agent.engines.http import DESCRIBE_S, EngineHttp
 from vctl_agent.engines.openai import ask
-from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
+from vctl_agent.engines.port import Answer, Description, Question, Resident
 from vctl_plans.capability import Capability, EngineFacts, Lack
-from vctl_plans.errors import PermanentEngineError
+from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
 _CAPABILITIES = (
     Capability.ADAPTERS,
     Capability.SWAP_BASE,
+    Capability.FLUSH,
+    Capability.REPLACE,
     Capability.CACHE_SALT,
     Capability.CACHED_TOKENS,
     Capability.LOGPROBS,
 )
-_LACKS = (Lack(capability=Capability.FLUSH), Lack(capability=Capability.REPLACE))
+_LACKS = (Lack(capability=Capability.LOAD),)
 
 
 class _Base(msgspec.Struct):
@@ -35,6 +37,10 @@ class _Cache(msgspec.Struct):
     blocks: int
 
 
+class _Flushed(msgspec.Struct):
+    success: bool
+
+
 class _Engine(msgspec.Struct):
     kind: str
     version: str
@@ -45,6 +51,7 @@ class _Engine(msgspec.Struct):
     adapters: tuple[Resident, ...]
     cache: _Cache
     free_memory: float | None = None
+    memory_bytes: int | None = None
 
 
 class TorchEngine:
@@ -81,6 +88,7 @@ class TorchEngine:
             cached=engine.cache.blocks,
             adapters=engine.adapters,
             free_memory=engine.free_memory,
+            memory_bytes=engine.memory_bytes,
         )
 
     async def load(self, name: str, path: str) -> None:
@@ -106,13 +114,19 @@ class TorchEngine:
         await self._http.ask("/engine/base", body={"path": path})
 
     async def flush(self) -> None:
-        """Refuse: it has no such call."""
-        raise cannot((await self.describe()).facts, Capability.FLUSH)
+        """Drop whatever is cached; running requests go on and store nothing of before."""
+        response = await self._http.ask("/reset_prefix_cache", method="POST")
+        if not self._http.read(response, _Flushed).success:
+            raise TemporaryEngineError("the engine did not empty its cache")
 
     async def replace(self, name: str, path: str) -> None:
-        """Refuse: a name is an identity here."""
-        del name, path
-        raise cannot((await self.describe()).facts, Capability.REPLACE)
+        """Give *name* the adapter at *path*; requests that run finish on the former one.
+
+        What that one left in the cache is of another identity; it is dropped all the same.
+        """
+        body = {"lora_name": name, "lora_path": path, "load_inplace": True}
+        await self._http.ask("/v1/load_lora_adapter", body=body)
+        await self.flush()
 
 
 def _facts(engine: _Engine) -> EngineFacts:

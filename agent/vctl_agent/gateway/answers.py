@@ -65,6 +65,12 @@ class Elsewhere(Refused):
         return self._instead or super().answer()
 
 
+def no_model(model: str, why: str = "") -> Refused:
+    """Return the refusal of a model that is not served here, as OpenAI's servers refuse it."""
+    message = f"there is no model {model!r} here{': ' * bool(why)}{why}"
+    return Refused(404, message, code="model_not_found", param="model")
+
+
 def json_answer(document: object, *, status: int = 200) -> Answer:
     """Return *document* as an answer."""
     fields = Fields({"Content-Type": _JSON})

@@ -24,6 +24,7 @@ from vctl_plans.routing import (
 )
 
 _DECIDING = (*CONVERSATION, "prompt_cache_key", "user")
+_OTHER_ADAPTER = "lora_path"
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
@@ -95,6 +96,8 @@ def read_asked(
 def engine_body(call: Call, target: Target, *, is_chat: bool = False) -> bytes:
     """Return the body for the engine: its own name of the model, the cache salt, the prompt.
 
+    SGLang's other way to name an adapter is left out: it would bring one of another release.
+
     Args:
         call: The client's.
         target: What it is served by.
@@ -110,7 +113,25 @@ def engine_body(call: Call, target: Target, *, is_chat: bool = False) -> bytes:
     }
     if is_chat and target.template:
         replaced |= applied(target.template, call.fields)
-    return _encoder.encode(call.fields | replaced)
+    kept = {name: raw for name, raw in call.fields.items() if name != _OTHER_ADAPTER}
+    return _encoder.encode(kept | replaced)
+
+
+def named_adapters(call: Call) -> list[str]:
+    """Return each name by which a body that is passed on unchanged may mean an adapter.
+
+    SGLang takes ``base:adapter`` as a model, and the field ``lora_path`` beside it.
+    """
+    other = _value(call.fields, _OTHER_ADAPTER)
+    others = other if isinstance(other, list) else [other]
+    names = [call.model, *(name for name in others if isinstance(name, str))]
+    return [end for name in names for end in _ends(name)]
+
+
+def _ends(name: str) -> list[str]:
+    """Return a name, and what is left of it after each of its colons."""
+    parts = name.split(":")
+    return [":".join(parts[n:]).strip() for n in range(len(parts))]
 
 
 def _user(call: Call) -> str:

@@ -15,7 +15,7 @@ from vctl_agent.gateway import answers, headers
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.answers import Elsewhere, Refused, unreadable
 from vctl_agent.gateway.barrier import Barrier
-from vctl_agent.gateway.call import Call, engine_body, read_asked, read_call
+from vctl_agent.gateway.call import Call, engine_body, named_adapters, read_asked, read_call
 from vctl_agent.gateway.counting import Counting
 from vctl_agent.gateway.hop import HOP_HEADER, Hop, path_of
 from vctl_agent.gateway.hopreceiver import HopReceiver
@@ -166,8 +166,7 @@ class Proxy:
             return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
-            routes = self._live.acted.known.routes
-            listed = answers.models(name for name, at in routes.items() if at.route.serving)
+            listed = answers.models(self._live.acted.known.offered())
             return self._stamped(listed, passage)
         if path == "/health":
             return self._stamped(Answer(), passage)
@@ -180,6 +179,8 @@ class Proxy:
             return await self._serve_hop(request, passage, hop, body)
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
+        if at is not None and at.is_direct:
+            raise answers.no_model(call.model, "its clients call the engines themselves")
         if at is not None and self._live.is_isolated:
             message = "this gateway is cut off, and may not serve by what it knew before"
             raise Refused(503, message, code="isolated")
@@ -189,9 +190,8 @@ class Proxy:
                 return await self._serve_chosen(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
-        if not self._is_passed_through(call.model):
-            message = f"there is no model {call.model!r} here"
-            raise Refused(404, message, code="model_not_found", param="model")
+        if not self._is_passed_through(call):
+            raise answers.no_model(call.model)
         passage.service = PASSED_THROUGH
         return await self._ask(request, passage, body, None)
 
@@ -345,13 +345,16 @@ class Proxy:
             message = f"the body cannot be read: {cause}"
             raise Refused(400, message, code="invalid_body") from cause
 
-    def _is_passed_through(self, model: str) -> bool:
-        """Whether *model* is nobody's: not even the engine's own name of a release."""
+    def _is_passed_through(self, call: Call) -> bool:
+        """Whether what is asked for is nobody's: not even the engine's own name of a release."""
         if not self._has_passthrough:
             return False
         acted = self._live.acted
         engine_names = {ready.model for ready in acted.agent.ready} if acted.agent else set()
-        return model not in engine_names and model.partition("@")[0] not in acted.known.routes
+        return not any(
+            name in engine_names or name.partition("@")[0] in acted.known.routes
+            for name in named_adapters(call)
+        )
 
     def _stamp(self, response: Answer, passage: Passage) -> None:
         passage.status = response.status

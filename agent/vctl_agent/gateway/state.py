@@ -22,7 +22,7 @@ from vctl_plans.peers import Peer, Peers
 from vctl_plans.phase import Component
 from vctl_plans.prompt import Template
 from vctl_plans.release import Release
-from vctl_plans.route import Route
+from vctl_plans.route import Mode, Route
 from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
 
@@ -58,6 +58,11 @@ class RouteAt(msgspec.Struct, frozen=True):
     def groups(self) -> frozenset[str]:
         """The digests of all groups that it is decided by."""
         return frozenset(override.group for override in self.route.overrides)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether clients of the service call the engine itself: nothing of it is served here."""
+        return self.route.mode is Mode.DIRECT
 
 
 class ReleaseAt(msgspec.Struct, frozen=True):
@@ -127,9 +132,18 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         listed, at = self.peers.get(service), self.releases.get(release_id)
         return listed.peers.of(number, at.release.digest) if listed and at else ()
 
+    def offered(self) -> list[str]:
+        """Return the services of which anything can be served here, in order."""
+        return sorted({service for service, _ in self.serving()})
+
     def serving(self) -> list[ReleaseId]:
         """Return every release that a request may get, in order."""
-        return [(s, n) for s in sorted(self.routes) for n in sorted(self.routes[s].route.serving)]
+        return [
+            (name, number)
+            for name, at in sorted(self.routes.items())
+            if not at.is_direct
+            for number in sorted(at.route.serving)
+        ]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,7 @@ def _text(view: ReleaseView) -> str:
         f"digest    {release.digest}",
         *([f"by        {by}"] if by else []),
         *([f"reason    {release.reason}"] if release.reason else []),
+        *([f"note      {release.unverified}"] if release.unverified else []),
     ]
     for name, made in sorted(release.components.items()):
         rank = f", rank {made.rank}" if made.rank else ""

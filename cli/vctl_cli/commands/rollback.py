@@ -1,6 +1,6 @@
 """`vctl rollback`: back to an earlier release; with `--now` traffic first, in one transaction.
 
-Nothing may come between the start of the process and that transaction but two reads: each import
+Nothing may come between the start of the process and that transaction but few reads: each import
 and each question here is time that bad answers go on.
 """
 
@@ -10,7 +10,7 @@ import typer
 
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import NoWatch, Reason, Service
+from vctl_cli.options import AllowDowntime, NoWatch, Reason, Service
 from vctl_cli.reading import Reading, read_known_service
 from vctl_cli.session import session_of
 from vctl_plans.document import RollbackDocument, resolve
@@ -41,6 +41,7 @@ def rollback(
         typer.Option(min=1, metavar="N", help="The release. [default: the last good one]"),
     ] = None,
     reason: Reason = "",
+    allow_downtime: AllowDowntime = False,
     no_watch: NoWatch = False,
 ) -> ExitCode:
     """Return a service to an earlier release.
@@ -56,14 +57,27 @@ def rollback(
     async def run(store: Store) -> ExitCode:
         from vctl_cli.watching import finish  # noqa: PLC0415  after the transaction
 
-        decision = await act(store, session.target.keys, name, to=to or LAST_GOOD, request=request)
+        decision = await act(
+            store,
+            session.target.keys,
+            name,
+            to=to or LAST_GOOD,
+            request=request,
+            allow_downtime=allow_downtime,
+        )
         return await finish(session, store, decision, is_watched=not no_watch, asked_back=True)
 
     return session.run(run)
 
 
 async def back_now(
-    store: Store, keys: Keys, service: str, *, to: int, request: Request
+    store: Store,
+    keys: Keys,
+    service: str,
+    *,
+    to: int,
+    request: Request,
+    allow_downtime: bool = False,
 ) -> Begin | Continue | Attach:
     """Write route and phase at once, or find the rollback that already runs.
 
@@ -73,13 +87,25 @@ async def back_now(
     """
 
     def decide(reading: Reading) -> Begin | Continue | Attach:
-        return rollback_now(reading.service, to=to, roster=reading.present, request=request)
+        return rollback_now(
+            reading.service,
+            to=to,
+            roster=reading.present,
+            request=request,
+            allow_downtime=allow_downtime,
+        )
 
     return await carry_out(store, keys, lambda: read_known_service(store, keys, service), decide)
 
 
 async def back_by_plan(
-    store: Store, keys: Keys, service: str, *, to: int, request: Request
+    store: Store,
+    keys: Keys,
+    service: str,
+    *,
+    to: int,
+    request: Request,
+    allow_downtime: bool = False,
 ) -> Begin | Attach | AlreadyDone:
     """Start a rollback as a rollout like any other.
 
@@ -87,7 +113,12 @@ async def back_by_plan(
         PlanError: The service or the release does not exist.
         TransitionError: There is nothing to return to, or another rollout runs.
     """
-    document = RollbackDocument(service=service, to=to or "last-good", reason=request.reason)
+    document = RollbackDocument(
+        service=service,
+        to=to or "last-good",
+        reason=request.reason,
+        allow_downtime=allow_downtime,
+    )
     plan = resolve(document, {})
 
     def decide(reading: Reading) -> Begin | Attach | AlreadyDone:

@@ -25,7 +25,15 @@ from vctl_cli.componentflags import (
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
-from vctl_cli.options import NewService, NoWatch, Reason, Root, Service
+from vctl_cli.options import (
+    AllowDowntime,
+    DirectService,
+    NewService,
+    NoWatch,
+    Reason,
+    Root,
+    Service,
+)
 from vctl_cli.planfile import read_file, read_text, to_yaml
 from vctl_cli.reading import Reading, read_known_service, read_service
 from vctl_cli.session import Session, session_of
@@ -48,6 +56,7 @@ from vctl_plans.parsing import parse, require_built
 from vctl_plans.phase import Component
 from vctl_plans.plan import Plan
 from vctl_plans.release import Artifact
+from vctl_plans.route import Mode
 from vctl_plans.store.port import Store
 
 STDIN = "-"
@@ -66,8 +75,10 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     to: str = ""
     group: dict[str, Any] = {}
     reason: str = ""
+    allow_downtime: bool = False
     supersede: bool = False
     new_service: bool = False
+    mode: Mode = Mode.GATEWAY  # of a new service
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,8 +154,10 @@ def start(
     percent: Percent = None,
     to: Annotated[str, typer.Option(metavar="N", help="Of a rollback: where to.")] = "",
     reason: Reason = "",
+    allow_downtime: AllowDowntime = False,
     supersede: Supersede = False,
     new_service: NewService = False,
+    direct: DirectService = False,
     no_watch: NoWatch = False,
     print_plan: Annotated[
         bool, typer.Option("--print-plan", help="Print the plan file that this means, and stop.")
@@ -162,11 +175,13 @@ def start(
     flags = Flags(
         plan=plan, service=service, release=release, soak=soak, to=to, steps=steps,
         strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
+        allow_downtime=allow_downtime,
         parts=release_content(
             adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root),
             weights=(weights, weights_root), hash_on_nodes=hash_on_nodes, push=push,
         ),
         group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
+        mode=_mode(is_direct=direct, is_new=new_service),
     )  # fmt: skip
     content = plan_content(flags, session)
     if print_plan:
@@ -179,6 +194,13 @@ def start(
         return await finish(session, store, decision, is_watched=not no_watch)
 
     return session.run(act)
+
+
+def _mode(*, is_direct: bool, is_new: bool) -> Mode:
+    if is_direct and not is_new:
+        hint = "it goes with --new-service"
+        raise PlanError("is set when a service is made", path="--direct", hint=hint)
+    return Mode.DIRECT if is_direct else Mode.GATEWAY
 
 
 def checked(content: dict[str, Any]) -> AnyDocument:
@@ -209,7 +231,11 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
             f"{', '.join(both)} and {flags.plan} both say what to do", hint="give one of them"
         )
     content = _from_file(flags.plan, session)
-    over = {"service": flags.service, "reason": flags.reason}
+    over = {
+        "service": flags.service,
+        "reason": flags.reason,
+        "allow_downtime": flags.allow_downtime,
+    }
     return {**content, **{name: value for name, value in over.items() if value}}
 
 
@@ -235,7 +261,8 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
         content["groups"] = [flags.group]
     if flags.to:
         content["to"] = int(flags.to) if flags.to.isdecimal() else flags.to
-    return content | _pace(flags, strategy) | ({"reason": flags.reason} if flags.reason else {})
+    more = {"reason": flags.reason, "allow_downtime": flags.allow_downtime}
+    return content | _pace(flags, strategy) | {name: said for name, said in more.items() if said}
 
 
 def _pace(flags: Flags, strategy: str) -> dict[str, Any]:
@@ -289,7 +316,9 @@ async def begin(
     brings_base = Component.WEIGHTS in sources(document)
 
     async def read() -> Reading:
-        return await read_service(store, keys, document.service, brings_base=brings_base)
+        return await read_service(
+            store, keys, document.service, brings_base=brings_base, mode=flags.mode
+        )
 
     return await carry_out(store, keys, read, decide)
 

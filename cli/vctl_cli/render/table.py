@@ -44,6 +44,7 @@ def services_lines(services: Iterable[ServiceStatus]) -> list[str]:
     return [
         f"{s.service}: release {s.release or 'none'}, {_phase(s) or 'no rollout'}, ready"
         f" {s.ready}/{s.nodes}, route {s.acting}/{s.nodes}{': ' + s.sentence if s.sentence else ''}"
+        f"{''.join(f' ({note})' for note in s.notes)}"
         for s in services
     ]
 
@@ -53,11 +54,8 @@ def services_table(services: Iterable[ServiceStatus]) -> str:
     head = ("SERVICE", "RELEASE", "VECTOR", "PHASE", "TRAFFIC", "READY", "ROUTE")
     rows = {s.service: _service_row(s) for s in services}
     lines = table(head, rows.values()).splitlines()
-    said = {s.service: s.sentence for s in services}
-    body = (
-        f"{line}\n  {said[name]}" if said[name] else line
-        for name, line in zip(rows, lines[1:], strict=True)
-    )
+    said = {s.service: [*([s.sentence] if s.sentence else []), *s.notes] for s in services}
+    body = ("\n  ".join([line, *said[name]]) for name, line in zip(rows, lines[1:], strict=True))
     return "\n".join([lines[0], *body])
 
 

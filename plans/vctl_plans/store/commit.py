@@ -6,9 +6,12 @@ for a conductor's decision the election too. So of any number of writers at most
 
 from collections.abc import Iterable
 
+import msgspec
+
 from vctl_plans import basing
 from vctl_plans.alert import Alert, decided
 from vctl_plans.codec import encode
+from vctl_plans.ejecting import Ejection
 from vctl_plans.errors import Conflict, Indeterminate
 from vctl_plans.fuse import Fuse
 from vctl_plans.keys import Keys
@@ -49,8 +52,8 @@ def begin_txn(keys: Keys, service: Service, begin: Begin, *, at: str = "") -> Tx
     ]
     if begin.replaced and begin.replaced != service.rollout:
         write.append(_entry(keys, begin.replaced, at))  # it was superseded: its last decision
-    if service.spec is None:
-        write.append(Put(keys.spec(name), encode(ServiceSpec(service=name, by=begin.rollout.by))))
+    if not service.spec_revision:
+        write.append(_first_spec(keys, service, begin.rollout.by))
         compare.append(ModRevisionIs(keys.spec(name), 0))
     if service.around.revision is not None:
         compare.append(ModRevisionIs(keys.base, service.around.revision))
@@ -131,10 +134,39 @@ def release_txn(keys: Keys, service: Service, release: Release, *, by: Actor) ->
     key = keys.release(name, release.number)
     compare: list[Comparison] = [CreateRevisionIs(key, 0), *_as_read(keys, service)]
     write: list[Operation] = [Put(key, encode(release))]
-    if service.spec is None:
+    if not service.spec_revision:
         compare.append(ModRevisionIs(keys.spec(name), 0))
-        write.append(Put(keys.spec(name), encode(ServiceSpec(service=name, by=by))))
+        write.append(_first_spec(keys, service, by))
     return Txn(tuple(compare), tuple(write))
+
+
+def _first_spec(keys: Keys, service: Service, by: Actor) -> Put:
+    """Return the write of a service's spec: the one that is wished, or a plain one."""
+    spec = service.spec or ServiceSpec(service=service.name)
+    return Put(keys.spec(service.name), encode(msgspec.structs.replace(spec, by=by)))
+
+
+def eject_txn(keys: Keys, service: Service, done: Ejection, *, before: bytes, at: str = "") -> Txn:
+    """Return the transaction that lets a service go: its route is retired into its spec.
+
+    Releases, rollout and history stay: numbers are never used again, and what was revoked is known.
+
+    Args:
+        keys: The fleet's keys.
+        service: The reading that the decision rests on.
+        done: The decision.
+        before: The spec's value as it was read.
+        at: What the writer's own clock says, as `units.utc_text` puts it.
+    """
+    name, entry = service.name, msgspec.structs.replace(done.entry, at=at)
+    compare = [*_as_read(keys, service), ModRevisionIs(keys.spec(name), service.spec_revision)]
+    write: tuple[Operation, ...] = (
+        Delete(keys.route(name)),
+        Delete(keys.peers(name)),
+        Put(keys.spec(name), encode(done.spec, over=before)),
+        Put(keys.decision(name, entry.rollout, entry.seq), encode(entry)),
+    )
+    return Txn(tuple(compare), write)
 
 
 def progress_txn(keys: Keys, service: str, progress: Progress, *, fence: int) -> Txn:

@@ -11,6 +11,7 @@ import base64
 from typing import Any, Self
 
 from vctl_plans.errors import Rejected, StoreUnavailable
+from vctl_plans.etcdhealth import EtcdMember
 from vctl_plans.store.gateway_http import GatewayHttp, GatewayUnsuitable
 from vctl_plans.store.limits import check_key
 from vctl_plans.store.port import KeyValue, Listing
@@ -20,6 +21,7 @@ from vctl_plans.store.settings import StoreSettings
 __all__ = ["GatewayReader", "GatewayUnsuitable"]
 
 _RANGE = "/v3/kv/range"
+_STATUS = "/v3/maintenance/status"
 _PAGE_SIZE = 500
 _LISTINGS_PER_CALL = 5
 
@@ -36,6 +38,7 @@ class GatewayReader:
     """
 
     def __init__(self, settings: StoreSettings, *, budget_s: float | None = None) -> None:
+        self._name = ",".join(settings.endpoints)
         self._http = GatewayHttp(settings, settings.budget_s if budget_s is None else budget_s)
 
     def __enter__(self) -> Self:
@@ -60,6 +63,18 @@ class GatewayReader:
                 if "compacted" not in error.message:
                     raise
         raise StoreUnavailable(f"etcd compacts faster than {prefix} can be listed")
+
+    def status(self) -> EtcdMember:
+        """Ask a member how it is; of several endpoints, whichever answers."""
+        told = self._http.ask(_STATUS, {})
+        return EtcdMember(
+            endpoint=self._name,
+            version=str(told.get("version", "")),
+            size_bytes=int(told.get("dbSize", 0)),
+            quota_bytes=int(told.get("dbSizeQuota", 0)),
+            has_leader=bool(int(told.get("leader", 0))),
+            alarms=tuple(str(each) for each in told.get("errors", ())),
+        )
 
     def close(self) -> None:
         """Close the connection; the next read opens a new one."""

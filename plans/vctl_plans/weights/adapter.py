@@ -7,6 +7,7 @@ pass.
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ from .safetensors import Header, Tensor
 
 MAX_CONFIG_BYTES: Final = 1_000_000
 _MATRIX_DIMS: Final = 2
+_OF_CLASSIFIERS: Final = frozenset({"classifier", "score"})  # engines that rank take these
 
 _FACTOR = re.compile(
     r"(?P<module>.+)\.(?:lora_(?P<side>[AB])(?:\.[^.]+)?\.weight|lora_embedding_(?P<embedding>[AB]))"
@@ -34,6 +36,8 @@ class AdapterFacts:
         alpha: ``lora_alpha``.
         target_modules: As named there; one string may be a pattern; empty when not given.
         base: The base model's name; empty when not given.
+        features: What it needs beside plain LoRA, that not every engine can: `DoRA`,
+            `modules_to_save`.
     """
 
     rank: int
@@ -41,6 +45,7 @@ class AdapterFacts:
     alpha: float
     target_modules: tuple[str, ...]
     base: str
+    features: tuple[str, ...] = ()
 
 
 class _Config(msgspec.Struct):
@@ -53,6 +58,8 @@ class _Config(msgspec.Struct):
     target_parameters: list[str] | None = None
     base_model_name_or_path: str | None = None
     rank_pattern: dict[str, int] | None = None
+    use_dora: bool | None = None
+    modules_to_save: list[str] | None = None
 
 
 def facts(raw: bytes, header: Header, *, config_path: str, weights_path: str) -> AdapterFacts:
@@ -77,7 +84,15 @@ def facts(raw: bytes, header: Header, *, config_path: str, weights_path: str) ->
         alpha=config.lora_alpha,
         target_modules=(targets,) if isinstance(targets, str) else tuple(targets),
         base=config.base_model_name_or_path or "",
+        features=tuple(_features(config)),
     )
+
+
+def _features(config: _Config) -> Iterator[str]:
+    if config.use_dora:
+        yield "DoRA"
+    if set(config.modules_to_save or ()) - _OF_CLASSIFIERS:
+        yield "modules_to_save"
 
 
 def _parse(raw: bytes, *, path: str) -> _Config:
@@ -96,6 +111,8 @@ def _parse(raw: bytes, *, path: str) -> _Config:
         rule = f"lora_alpha is {config.lora_alpha}; it must be more than 0"
     elif any(rank < 1 for rank in ranks):
         rule = "rank_pattern holds a rank below 1"
+    elif config.target_modules in ([], "") and not config.target_parameters:
+        rule = "target_modules is empty: the adapter would change nothing"
     if rule:
         raise MalformedWeights(rule, path=path)
     return config

@@ -72,6 +72,7 @@ _OWN: Final[dict[Kind, tuple[str, ...]]] = {
         SHARD_INDEX,
     ),
 }
+_PICKLE: Final = "a pickle; never served"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 _TRAINING = (
     "training_args.bin",
@@ -179,7 +180,7 @@ def select(source: Tree, kind: Kind | None) -> Selection:
             files.append(path)
     if is_told and kind == "plain":
         _refuse_pipeline(source, files)
-    _check_complete(source, kind, files)
+    _check_complete(source, kind, files, sorted(p for p, why in left_out if why == _PICKLE))
     return Selection(kind, tuple(sorted(files, key=str.encode)), tuple(sorted(left_out)))
 
 
@@ -252,7 +253,7 @@ def _left_out(kind: Kind, path: str, entry: Listed) -> str:
         return "" if path == _CHAT_TEMPLATES else "a folder"
     reasons = (
         ("the trainer's own", _TRAINING),
-        ("a pickle; never served", _PICKLES),
+        (_PICKLE, _PICKLES),
         ("", _TOKENIZER),
         ("", () if "/" in path else _OWN[kind]),
     )
@@ -275,7 +276,7 @@ def _refuse_pipeline(source: Tree, files: list[str]) -> None:
         raise NotAllowed(f"{source.display(min(inner))}: {rule}", hint=hint)
 
 
-def _check_complete(source: Tree, kind: Kind, files: list[str]) -> None:
+def _check_complete(source: Tree, kind: Kind, files: list[str], pickles: list[str]) -> None:
     needed: tuple[str, ...] = ()
     if kind == "adapter":
         needed = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
@@ -285,6 +286,8 @@ def _check_complete(source: Tree, kind: Kind, files: list[str]) -> None:
     if absent:
         rule = f"{absent[0]} is missing: {_article(kind)} needs it"
         hint = "pickled weights are refused: save them as safetensors"
+        if absent[0].endswith(SUFFIX) and pickles:
+            rule += f", and {pickles[0]} is a pickle, which is never served"
         raise NotAllowed(
             f"{source.display('')}: {rule}", hint=hint if absent[0].endswith(SUFFIX) else ""
         )

@@ -80,3 +80,12 @@ def test_the_cache_never_outgrows_its_capacity_and_never_lies(capacity, prompts)
         assert found == prompt[: len(found)]
         cache.store(keys[len(found) :], prompt[len(found) :])
         assert cache.counts().blocks <= capacity
+
+
+def test_an_emptied_cache_finds_nothing_and_is_another_one():
+    cache: PrefixCache[Any] = PrefixCache(8)
+    cache.store([b"1"], ["one"])
+    before = cache.epoch
+    cache.clear()
+    assert (cache.lookup([b"1"]), cache.counts().blocks) == ([], 0)
+    assert cache.epoch != before

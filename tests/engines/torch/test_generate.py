@@ -75,6 +75,19 @@ def test_other_bytes_under_the_same_name_and_path_share_nothing(base, folders, t
     assert said[0] != said[1]
 
 
+def test_what_began_before_the_cache_was_emptied_stores_nothing(base):
+    engine = Engine(base, cache_blocks=64)
+    began = Generation(engine, order(list(range(65, 115))), adapter=None)
+    began.step()
+    assert engine.cache is not None
+    engine.cache.clear()
+    while began.step() is None:
+        pass
+    assert engine.cache.counts().blocks == 0
+    answer(engine, order(list(range(65, 115))), adapter=None)
+    assert engine.cache.counts().blocks == 3
+
+
 def test_a_prompt_whose_beginning_was_evicted_is_computed_again(base):
     engine = Engine(base, cache_blocks=2)
     expected = tokens(answer(Engine(base, cache_blocks=0), order("x" * 60), adapter=None))

@@ -53,6 +53,26 @@ def test_a_short_request_is_not_held_up_by_a_long_one():
     assert [piece.finish_reason for piece in emitted] == [None, "length"]
 
 
+def test_an_errand_is_done_between_steps():
+    scheduler = Scheduler(max_running=8)
+    steps: list[str] = []
+    scheduler.submit(job(Script(steps, "one", tokens=2))[0])
+    scheduler.round()
+    scheduler.between_steps(lambda: steps.append("errand"))
+    scheduler.round()
+    scheduler.round()
+    assert steps == ["one", "errand", "one"]
+
+
+def test_an_errand_wakes_a_thread_that_has_nothing_to_do():
+    scheduler = Scheduler(max_running=8)
+    scheduler.start()
+    done = threading.Event()
+    scheduler.between_steps(done.set)
+    assert done.wait(10)
+    scheduler.close()
+
+
 def test_no_job_means_nothing_to_wait_for():
     scheduler = Scheduler(max_running=1)
     steps: list[str] = []

@@ -5,6 +5,7 @@ import json
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from vctl_agent.engines.torch import service as services
 from vctl_agent.engines.torch.faults import Faults
 from vctl_agent.engines.torch.generate import Engine, Order, answer
 from vctl_agent.engines.torch.registry import Limits, Registry
@@ -160,7 +161,8 @@ async def test_loads_that_are_refused_register_nothing(client, post, load_into, 
         ({"lora_name": "two", "lora_path": "b"}, 400, "not absolute"),
         ({"lora_name": "two", "lora_path": path + "-gone"}, 404, "no adapter found"),
         ({"lora_name": "two", "lora_path": str(tmp_path)}, 400, "peft_type"),
-        ({"lora_name": "two", "lora_path": path, "load_inplace": True}, 400, "load_inplace"),
+        ({"lora_name": "one", "lora_path": "b", "load_inplace": True}, 400, "not absolute"),
+        ({"lora_name": "base", "lora_path": path, "load_inplace": True}, 400, "conflicts with"),
         ({"lora_name": "two"}, 400, "lora_path"),
         ({"lora_name": "", "lora_path": path}, 400, "lora_name"),
     ):
@@ -168,6 +170,55 @@ async def test_loads_that_are_refused_register_nothing(client, post, load_into, 
         assert (got, answered["error"]["code"]) == (status, status)
         assert message in answered["error"]["message"]
     assert [a["name"] for a in (await get(client, "/engine"))["adapters"]] == ["one"]
+
+
+async def test_a_name_gets_another_adapter_where_that_is_asked_for(client, post, folders):
+    paths = {name: str(folders / name) for name in ("a", "b")}
+    answers = {}
+    for name, path in paths.items():
+        body = {"lora_name": name, "lora_path": path}
+        assert (await post("/v1/load_lora_adapter", body))[0] == 200
+        said = await post("/v1/completions", {**ASK, "model": name, "logprobs": 1})
+        answers[name] = said[1]["choices"][0]["logprobs"]["token_logprobs"]
+    swapped = {"lora_name": "a", "lora_path": paths["b"], "load_inplace": True}
+    assert (await post("/v1/load_lora_adapter", swapped))[0] == 200
+    said = await post("/v1/completions", {**ASK, "model": "a", "logprobs": 1})
+    assert said[1]["choices"][0]["logprobs"]["token_logprobs"] == answers["b"] != answers["a"]
+    listed = {a["name"]: a["path"] for a in (await get(client, "/engine"))["adapters"]}
+    assert listed == {"a": paths["b"], "b": paths["b"]}
+
+
+async def test_a_replaced_adapter_finishes_its_requests(post, load_into, service, folders):
+    await load_into("one", "a")
+    ask = {**ASK, "model": "one", "max_tokens": 300, "ignore_eos": True}
+    alone = await post("/v1/completions", ask)
+    running = asyncio.create_task(post("/v1/completions", {**ask, "cache_salt": "x"}))
+    while not service.registry.inflight:
+        await asyncio.sleep(0.001)
+    body = {"lora_name": "one", "lora_path": str(folders / "b"), "load_inplace": True}
+    assert (await post("/v1/load_lora_adapter", body))[0] == 200
+    assert (await running)[1]["choices"][0]["text"] == alone[1]["choices"][0]["text"]
+
+
+async def test_a_reset_empties_the_cache_under_a_running_request(client, post, service):
+    await post("/v1/completions", ASK)
+    ask = {**ASK, "max_tokens": 300, "ignore_eos": True}
+    before = service.cache_counts()
+    running = asyncio.create_task(post("/v1/completions", ask))
+    while service.cache_counts() == before:  # it has not looked there yet
+        await asyncio.sleep(0.001)
+    assert await post("/reset_prefix_cache", {}) == (200, {"success": True})
+    assert (await running)[0] == 200
+    assert (await get(client, "/engine"))["cache"]["blocks"] == 0
+    again = await post("/v1/completions", ASK)
+    assert again[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+async def test_a_reset_that_was_not_done_says_so(post, service, monkeypatch):
+    monkeypatch.setattr(services, "_FLUSH_S", 0.05)
+    await post("/v1/completions", ASK)
+    service.scheduler.close()
+    assert await post("/reset_prefix_cache", {}) == (200, {"success": False})
 
 
 async def test_a_full_engine_says_so(load_into):

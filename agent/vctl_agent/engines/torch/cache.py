@@ -70,6 +70,12 @@ class PrefixCache(Generic[Values]):
         self._capacity = capacity
         self._blocks: OrderedDict[bytes, Values] = OrderedDict()
         self._hits = self._misses = self._evictions = 0
+        self.epoch = 0  # counts the times that it was emptied
+
+    def clear(self) -> None:
+        """Drop every block; who began before must not store what it computed from them."""
+        self._blocks.clear()
+        self.epoch += 1
 
     def lookup(self, keys: Sequence[bytes]) -> list[Values]:
         """Return the values of the longest prefix of `keys` that is here."""

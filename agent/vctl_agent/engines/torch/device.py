@@ -30,6 +30,11 @@ def free_memory(device: torch.device) -> float | None:
     return round(free / total, 2)
 
 
+def memory_bytes(device: torch.device) -> int | None:
+    """Return the memory of a CUDA device, in all; None on a CPU."""
+    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
+
+
 def use_threads(count: int) -> None:
     """Set how many CPU threads one computation may use; one is best for a model this small."""
     torch.set_num_threads(count)

@@ -80,6 +80,7 @@ class Generation:
         self._values: Tensor | None = None  # allocated at the first step
         self._filled = 0  # positions of _values that hold something
         self._cached_tokens = 0
+        self._epoch = 0  # of the cache, when this began
         self._last = -1  # the token that was generated last
         self._generated = 0
 
@@ -101,6 +102,7 @@ class Generation:
         values = self._engine.base.model.empty_values()
         cache = self._engine.cache
         if cache is not None:
+            self._epoch = cache.epoch
             # The last token must be run to give logits, so its block is never looked up.
             whole = (len(self._order.prompt) - 1) // BLOCK_TOKENS
             for block in cache.lookup(self._keys[:whole]):
@@ -111,7 +113,7 @@ class Generation:
 
     def _store(self, values: Tensor) -> None:
         cache = self._engine.cache
-        if cache is not None:
+        if cache is not None and cache.epoch == self._epoch:
             first = self._cached_tokens // BLOCK_TOKENS
             starts = range(first * BLOCK_TOKENS, len(self._keys) * BLOCK_TOKENS, BLOCK_TOKENS)
             blocks = [values[:, :, :, at : at + BLOCK_TOKENS].clone() for at in starts]

@@ -1,7 +1,8 @@
 """Which models this process serves, and who is using them.
 
 The rule to keep: everything here is read and changed in the event loop's thread only. A request
-takes its adapter object once and keeps it to its end; unloading removes a name, nothing else.
+takes its adapter object once and keeps it to its end; unloading removes a name, nothing else, and
+replacing gives a name another object.
 """
 
 import asyncio
@@ -57,17 +58,30 @@ class Registry:
                 when there is no adapter at the path. Nothing is registered then.
         """
         async with self._changing:
-            self._check_loadable(name, path)
-            try:
-                adapter = await asyncio.to_thread(
-                    load_adapter, name, path, base=self.base, max_rank=self.limits.max_rank
-                )
-            except NoAdapterError as cause:
-                raise ApiError.not_found(cause.message, param="lora_path") from cause
-            except ArtifactError as cause:
-                raise ApiError(cause.message, param="lora_path") from cause
-            self._adapters[name] = adapter
-            return adapter
+            self._check_free(name)
+            return await self._load(name, path)
+
+    async def replace(self, name: str, path: str) -> Adapter:
+        """Load an adapter under a name, taken or not; requests finish on what they began with.
+
+        Raises:
+            ApiError: As of `load`; the former one stays then.
+        """
+        async with self._changing:
+            return await self._load(name, path)
+
+    async def _load(self, name: str, path: str) -> Adapter:
+        self._check_loadable(name, path)
+        try:
+            adapter = await asyncio.to_thread(
+                load_adapter, name, path, base=self.base, max_rank=self.limits.max_rank
+            )
+        except NoAdapterError as cause:
+            raise ApiError.not_found(cause.message, param="lora_path") from cause
+        except ArtifactError as cause:
+            raise ApiError(cause.message, param="lora_path") from cause
+        self._adapters[name] = adapter
+        return adapter
 
     def unload(self, name: str) -> None:
         """Forget a name at once; requests that use its adapter finish on it.
@@ -138,16 +152,18 @@ class Registry:
                 del self._inflight[model]
             self._freed.set()
 
+    def _check_free(self, name: str) -> None:
+        if name in self._adapters:
+            message = f"The lora adapter {name!r} has already been loaded."
+            raise ApiError.invalid(message, param="lora_name")
+
     def _check_loadable(self, name: str, path: str) -> None:
         if name == self.base_name:
             message = f"The lora adapter {name!r} conflicts with the served base model."
             raise ApiError.invalid(message, param="lora_name")
-        if name in self._adapters:
-            message = f"The lora adapter {name!r} has already been loaded."
-            raise ApiError.invalid(message, param="lora_name")
         if not Path(path).is_absolute():
             raise ApiError.invalid(f"lora_path {path!r} is not absolute.", param="lora_path")
-        if len(self._adapters) >= self.limits.max_loras:
+        if name not in self._adapters and len(self._adapters) >= self.limits.max_loras:
             message = (
                 f"No room for the lora adapter {name!r}: {len(self._adapters)} are loaded, and"
                 f" --max-loras is {self.limits.max_loras}. Unload one first."

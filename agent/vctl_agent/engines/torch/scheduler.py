@@ -1,8 +1,9 @@
 """The thread that runs inference: all running requests in turn, one step each a round.
 
 The rule to keep: only this thread runs a generation or touches the prefix cache; others hand in
-jobs and receive pieces through a job's own `emit`. A round lasts one step of each running
-request, so a long answer delays a short one by one step, never by its length.
+jobs and receive pieces through a job's own `emit`, or have an errand done between two steps. A
+round lasts one step of each running request, so a long answer delays a short one by one step,
+never by its length.
 
 Requests take turns instead of sharing a batch, which a big model could not afford: batching would
 make an answer's last bits depend on who else is being served (see `model.py`).
@@ -50,8 +51,9 @@ class Scheduler:
         self._max_running = max_running
         self._token_delay_s = token_delay_s
         self._clock = clock
-        self._wake = threading.Condition()  # guards _waiting and _is_closed
+        self._wake = threading.Condition()  # guards _waiting, _errands and _is_closed
         self._waiting: deque[Job] = deque()
+        self._errands: deque[Callable[[], None]] = deque()  # guarded by _wake as well
         self._running: deque[Job] = deque()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
@@ -68,6 +70,16 @@ class Scheduler:
         """Queue a job."""
         with self._wake:
             self._waiting.append(job)
+            self._wake.notify()
+
+    def between_steps(self, errand: Callable[[], None]) -> None:
+        """Have the thread do something soon, while no generation is in the middle of a step.
+
+        Args:
+            errand: Must neither block nor raise. It is not done if the thread ends first.
+        """
+        with self._wake:
+            self._errands.append(errand)
             self._wake.notify()
 
     def cancel(self, job: Job) -> None:
@@ -91,6 +103,7 @@ class Scheduler:
             Seconds until the next job is due, 0 if one is; None when there is no job at all.
         """
         self._admit()
+        self._run_errands()
         for _ in range(len(self._running)):
             job = self._running.popleft()
             if not job.is_cancelled and (job.due > self._clock() or self._advance(job)):
@@ -103,6 +116,12 @@ class Scheduler:
         with self._wake:
             while self._waiting and len(self._running) < self._max_running:
                 self._running.append(self._waiting.popleft())
+
+    def _run_errands(self) -> None:
+        with self._wake:
+            errands, self._errands = self._errands, deque()
+        for errand in errands:
+            errand()
 
     def _advance(self, job: Job) -> bool:
         """Run one step and tell whether more are to come."""
@@ -128,4 +147,10 @@ class Scheduler:
 
     def _has_news(self) -> bool:
         can_admit = bool(self._waiting) and len(self._running) < self._max_running
-        return self._is_closed or can_admit or any(job.is_cancelled for job in self._running)
+        has_errand = bool(self._errands)
+        return (
+            self._is_closed
+            or can_admit
+            or has_errand
+            or any(job.is_cancelled for job in self._running)
+        )

@@ -54,12 +54,15 @@ class Administration:
         return json_response({"object": "list", "data": cards})
 
     async def load(self, request: web.Request) -> web.Response:
-        """POST /v1/load_lora_adapter: returns once the adapter answers requests."""
+        """POST /v1/load_lora_adapter: returns once the adapter answers requests.
+
+        With ``load_inplace``, a name that is taken gets the other adapter; what was computed by the
+        former one cannot be found under the new one's identity.
+        """
         body = parse_body(await request.read(), LoadBody)
-        if body.load_inplace:
-            message = "load_inplace is not supported: load another name, then unload this one."
-            raise ApiError.invalid(message, param="load_inplace")
-        adapter = await self._service.registry.load(body.lora_name, body.lora_path)
+        registry = self._service.registry
+        load = registry.replace if body.load_inplace else registry.load
+        adapter = await load(body.lora_name, body.lora_path)
         log.info("adapter loaded", name=adapter.name, path=adapter.path, digest=adapter.digest[:12])
         return web.Response(text=f"Success: LoRA adapter '{adapter.name}' added successfully.")
 
@@ -69,6 +72,10 @@ class Administration:
         self._service.registry.unload(body.lora_name)
         log.info("adapter unloaded", name=body.lora_name)
         return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+    async def reset(self, _: web.Request) -> web.Response:
+        """POST /reset_prefix_cache: empty it; says whether that was done, as vLLM does."""
+        return json_response({"success": await self._service.flush()})
 
     async def swap_base(self, request: web.Request) -> web.Response:
         """POST /engine/base: another base model; returns once it answers requests."""
@@ -117,6 +124,7 @@ def application(service: Service) -> web.Application:
             web.get("/v1/models", administration.models),
             web.post("/v1/load_lora_adapter", administration.load),
             web.post("/v1/unload_lora_adapter", administration.unload),
+            web.post("/reset_prefix_cache", administration.reset),
             web.get("/health", administration.health),
             web.get("/engine", administration.engine),
             web.post("/engine/base", administration.swap_base),

@@ -13,7 +13,7 @@ from typing import Any
 
 from vctl_agent.engines.torch.cache import CacheCounts
 from vctl_agent.engines.torch.checkpoint import load_base
-from vctl_agent.engines.torch.device import free_memory
+from vctl_agent.engines.torch.device import free_memory, memory_bytes
 from vctl_agent.engines.torch.faults import Faults
 from vctl_agent.engines.torch.generate import Engine, Generation, Order, Piece
 from vctl_agent.engines.torch.lora import Adapter
@@ -23,6 +23,10 @@ from vctl_agent.engines.torch.scheduler import Job, Scheduler
 
 _FINISH_S = 60.0
 """That running requests have to finish before a base is swapped; less than a client waits."""
+
+
+_FLUSH_S = 10.0
+"""That the inference thread has to come between two steps; it is longer only if it is dead."""
 
 
 class Service:
@@ -63,6 +67,30 @@ class Service:
         # No await between the registry's change and this: no request meets one without the other.
         self.engine = Engine(base, cache_blocks=blocks)
         self.incarnation = str(uuid.uuid4())
+
+    async def flush(self) -> bool:
+        """Empty the prefix cache between two steps; return whether that was done.
+
+        Requests that run go on, and store nothing of what they computed before.
+        """
+        cache = self.engine.cache
+        if cache is None:
+            return True
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def errand() -> None:
+            cache.clear()
+            # The loop is closed when a shutdown has given up on the request.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(done.set)
+
+        self.scheduler.between_steps(errand)
+        try:
+            async with asyncio.timeout(_FLUSH_S):
+                await done.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def pieces(self, order: Order, *, adapter: Adapter | None) -> AsyncGenerator[Piece]:
         """Carry out an order and yield its pieces as they come.
@@ -110,6 +138,7 @@ class Service:
             },
             "context": self.engine.context,
             "free_memory": free_memory(self.engine.base.model.device),
+            "memory_bytes": memory_bytes(self.engine.base.model.device),
             "max_loras": self.registry.limits.max_loras,
             "max_lora_rank": self.registry.limits.max_rank,
             "adapters": [

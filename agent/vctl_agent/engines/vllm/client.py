@@ -14,8 +14,8 @@ from typing import Self
 import msgspec
 import structlog
 
-from vctl_agent.engines import openai
 from vctl_agent.engines.http import DESCRIBE_S, EngineHttp
+from vctl_agent.engines.openai import ask
 from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.engines.vllm import changing, metrics
 from vctl_agent.engines.vllm.attach import KIND, Attaching
@@ -156,8 +156,8 @@ class VllmEngine:
             )
 
     async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
-        """Answer greedily: the base model by its name, or an adapter that is loaded."""
-        return await openai.ask(self._http, model, question, salt=salt)
+        """Answer greedily."""
+        return await ask(self._http, model, question, salt=salt)
 
     async def _able(self, capability: Capability) -> None:
         facts = (await self.describe()).facts
