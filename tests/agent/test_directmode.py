@@ -362,7 +362,7 @@ async def test_agent_that_is_killed_after_any_effect_of_a_switch_is_finished_by_
         assert ["replace", "replace"] == replaced, f"cut after {cut.effect}"
         if not cut.effect:
             break
-    assert 7 == at  # staged, replaced, probed, twice: every effect was cut after once
+    assert 9 == at  # staged, given, replaced, probed, twice: every effect was cut after once
 
 
 async def through(node: Node, fleet: Fleet, revision: int) -> Node:

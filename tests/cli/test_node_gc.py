@@ -69,8 +69,8 @@ def test_each_node_says_what_went_and_what_stays() -> None:
             for node in NODES
             for line in (
                 f"{node}: removed 2 artifacts, 2.0 KiB; 3 stay: 2 among the newest, 1 routed",
-                "  b3:000000000000  release 1 of support",
-                "  b3:000000000000  no release",
+                "  b3:000000000001  release 1 of support",
+                "  b3:000000000063  no release",
             )
         ),
         "6 artifacts removed, 6.0 KiB (3/3 nodes)",

@@ -34,7 +34,7 @@ def a_disk(count: int) -> list[Lying]:
 
 def numbers(found: tuple[Lying, ...]) -> list[int]:
     """Return the releases that the artifacts are of."""
-    return [int(each.root.removeprefix("b3:"), 16) for each in found]
+    return [int(each.root[-52:], 16) for each in found]
 
 
 def decide(

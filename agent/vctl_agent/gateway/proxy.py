@@ -242,7 +242,7 @@ class Proxy:
         if isinstance(choice, Refusal):
             raise Refused(choice.status, choice.reason, code="release_not_served")
         passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
-        if at.route.candidate:
+        if at.route.candidate and choice.why is not Why.BREAK_GLASS:
             self._moved.note(call.model, asked.key, choice.release)
         if self._pins and choice.release in at.route.pinnable:
             passage.pin = self._pins.make(call.model, Pin(choice.release, asked.key))
