@@ -90,8 +90,15 @@ def rest(state: State, event: Observed, why: str, *, now_s: float, until_s: floa
     """Have the last nodes change: no traffic is left for what they hold.
 
     They too count as missing meanwhile; while others are, from phase age *until_s* on a person is
-    waited for.
+    waited for. So it is while some gateway does not say that it acts on the route: one that was
+    started again since may have forgotten it, and send requests to what they hold.
     """
+    heard = acknowledged(state, event)
+    if not heard.is_complete:
+        if now_s < until_s:
+            return stay(state, until_s=until_s)
+        why = f"these nodes do not report the route: {named(heard.missing)}"
+        return pause(state, why, heard.missing, now_s=now_s)
     rollout, absent = state.rollout, _unready(state, event)
     left = {node for node in state.roster if side(rollout, node) != target(rollout)}
     if len({*absent, *left}) > rollout.wave_size:

@@ -1,5 +1,6 @@
 """Checks of requests, gateways and engines: who got what, from where, and what was under them."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,9 +20,13 @@ from tests.sim.facts import (
 )
 from tests.sim.memory import RATES, Last, Memory
 from tests.sim.world import KEYS
+from vctl_plans.base import is_apart
 from vctl_plans.groups import Group, Groups
 from vctl_plans.route import Consistency
 from vctl_plans.share import FULL_WEIGHT
+
+CALL_S = 4.0
+"""That a call of an engine may take: what was asked for before goes on, whatever is decided."""
 
 
 def handed_over_to_the_ready(memory: Memory, fact: HandedOver) -> Iterator[str]:
@@ -173,11 +178,27 @@ def removed_when_nothing_reads_it(memory: Memory, fact: Removes) -> Iterator[str
             yield f"I4: {fact.node.name} removes {path}, and the application has {number}"
 
 
+def _apart(memory: Memory, node: str, number: int) -> tuple[float, float] | None:
+    """Return since when a node may unload a release for another one's place, if it may.
+
+    Or had begun to, when it was called back: what an engine was asked for is not taken back.
+    """
+    now = memory.apart_at.get((node, number))
+    if now:
+        return now
+    world = memory.world
+    if world.was_restored and is_apart(world.service, number, node):
+        return (0.0, 0.0)  # as the backup has it, which nobody has written since
+    since, drain_s, until = memory.was_apart.get((node, number), (0.0, 0.0, -math.inf))
+    return (since, drain_s) if world.kernel.now - until <= CALL_S else None
+
+
 def _drained(memory: Memory, node: Any, numbers: list[int], requests: int) -> Iterator[str]:
     world = memory.world
-    apart = [n for n in numbers if (node.name, n) in memory.apart_at]
+    times_apart = {n: times for n in numbers if (times := _apart(memory, node.name, n))}
+    apart = list(times_apart)
     listed = [times for n in numbers for times in memory.listed_at.get(n, ())]
-    listed += [memory.apart_at[node.name, n] for n in apart]
+    listed += times_apart.values()
     if not listed:
         yield f"I4: {node.name} unloads {numbers}, which nothing has listed"
     now = world.kernel.now

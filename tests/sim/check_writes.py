@@ -219,11 +219,18 @@ def _remember_places(memory: Memory, rollout: Rollout) -> None:
     for name in world.nodes:
         for number in numbers:
             if not is_apart(world.service, number, name):
-                apart.pop((name, number), None)
+                _called_back(memory, (name, number))
             elif (name, number) not in apart:
                 apart[name, number] = (world.kernel.now, rollout.drain_s)
     for key in [key for key in apart if key[1] not in numbers]:
-        del apart[key]
+        _called_back(memory, key)
+
+
+def _called_back(memory: Memory, key: tuple[str, int]) -> None:
+    """Note that a node is to hold a release again: an unload that has begun may still end."""
+    times = memory.apart_at.pop(key, None)
+    if times:
+        memory.was_apart[key] = (*times, memory.world.kernel.now)
 
 
 def _remember(memory: Memory, writing: Writing, fact: Wrote) -> None:

@@ -158,7 +158,7 @@ _EVENTS: dict[str, type] = {
 """What a command is to a rollout that runs."""
 
 
-_ROOMY = 5
+ROOMY = 5
 """Places in an engine with which no rollout ever lacks one."""
 
 
@@ -168,6 +168,7 @@ class Operators:
     def __init__(self, world: World) -> None:
         self._world = world
         self._pressed = 0
+        self.refusal = ""  # of the last command
         self.open = 0  # commands that have not ended
         self.outcomes: dict[str, int] = {}
         self.written: list[str] = []  # requests that wrote something
@@ -175,12 +176,13 @@ class Operators:
     def press(self, name: str, *, fresh: int = 0) -> None:
         """Begin a command; it ends by itself, with or without having written."""
         self._pressed += 1
+        self.refusal = ""
         request = Request(id=f"q{self._pressed}", reason=f"q{self._pressed}")
         client = self._world.client(request.id)
         random = Random(f"{self._world.seed}/{request.id}/{name}")  # noqa: S311
         command: Command = COMMANDS[name]
         if fresh:
-            is_narrow = self._world.places < _ROOMY
+            is_narrow = self._world.places < ROOMY
             work = start(client, request, random, fresh=fresh, is_narrow=is_narrow)
         else:
             work = command(client, request, random)  # type: ignore[assignment]
@@ -194,6 +196,7 @@ class Operators:
             decision = await work
         except VctlError as refusal:
             told, end = f"refused: {refusal.message}", "refused"
+            self.refusal = refusal.message
         else:
             told, end = f"-> {type(decision).__name__} {decision.rollout.id}", "done"
             if isinstance(decision, Begin | Continue):
