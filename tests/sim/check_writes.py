@@ -150,6 +150,10 @@ def _really_held(world: World, writing: Writing, seen: Seen) -> Iterator[str]:
                     yield f"I5: traffic moves to release {number}, which {name} does not hold"
 
 
+LANDS_S = 0.05
+"""A soak begins for its conductor when it writes that, and here when the write has landed."""
+
+
 def _soaked(memory: Memory, writing: Writing) -> Iterator[str]:
     """I3: whatever conductors and operators do, no step goes on before its soak is over."""
     world = memory.world
@@ -160,7 +164,7 @@ def _soaked(memory: Memory, writing: Writing) -> Iterator[str]:
         memory.soaked_s += world.kernel.now - memory.soaking_since
         is_over = after.phase in {RolloutPhase.SHIFTING, RolloutPhase.SETTLING}
         is_over |= after.awaits_promote
-        if is_over and not before.promoted and memory.soaked_s * RATES < before.soak_s - 1e-6:
+        if is_over and not before.promoted and memory.soaked_s * RATES < before.soak_s - LANDS_S:
             yield f"I3: step {before.step + 1} soaked {memory.soaked_s:g} of {before.soak_s:g}"
         is_manual = _plan(world, before).steps[before.step].manual
         is_left = after.phase in {RolloutPhase.SHIFTING, RolloutPhase.SETTLING}

@@ -24,7 +24,7 @@ from vctl_plans.rollout import wanted
 
 ENDS_WITHIN_S = 700.0
 _LEASES_S = 9.0
-NO_PLACE = "finds no place"
+NO_PLACE, FULL = "finds no place", "and has places for"
 _FRESH = 900
 _QUIET = structlog.make_filtering_bound_logger(logging.CRITICAL)
 
@@ -246,6 +246,9 @@ class History:
         # With few places a release of a plan that cannot wait for one may find none, and is
         # refused; then what served before has to serve on.
         has_no_place = world.places < ROOMY and NO_PLACE in self.operators.refusal
+        # After a restored backup engines may hold releases that nobody knows any more, in places
+        # that nobody frees until they are restarted.
+        has_no_place |= world.places < ROOMY and world.was_restored and FULL in rollout.sentence
         has_converged = rollout.phase is RolloutPhase.CONVERGED and not rollout.unconfirmed
         if not (has_converged or has_no_place):
             raise Broken(f"I8: a sound rollout ended {rollout.phase}: {rollout.sentence}")
