@@ -207,5 +207,7 @@ def _drained(memory: Memory, node: Any, numbers: list[int], requests: int) -> It
     route = world.service.route
     needed = set(numbers) & (route.serving | set(route.instant) if route else set())
     held_here = {n for n in needed if node.name in memory.holders.get(n, ())} - set(apart)
-    if held_here:
+    # What an engine was asked for is not taken back when the release is called back meanwhile.
+    asked = {n for n in held_here if now - memory.unlisted_at.get(n, -math.inf) <= CALL_S}
+    if held_here - asked:
         yield f"I4: {node.name} unloads {sorted(held_here)}, which is routed or retained"

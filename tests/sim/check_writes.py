@@ -193,7 +193,7 @@ def _revoked_what_it_left(writing: Writing) -> Iterator[str]:
         yield f"I6: {sorted(fresh)} is revoked, and nobody asked for a rollback"
     if rollout.cause is not Cause.ASKED:
         return
-    kept = was.serving - route.serving - set(route.revoked)
+    kept = was.serving - route.serving - set(route.revoked) - {rollout.back_to}
     if kept and rollout.phase is RolloutPhase.ROLLING_BACK:
         yield f"I6: a rollback left {sorted(kept)}, and did not revoke it"
 
@@ -246,6 +246,9 @@ def _remember(memory: Memory, writing: Writing, fact: Wrote) -> None:
         then = writing.before.rollout
         if then is None or number not in then.unload or not times:
             times.append((world.kernel.now, rollout.drain_s))
+    was = writing.before.rollout
+    for number in set(was.unload if was else ()) - set(rollout.unload):
+        memory.unlisted_at[number] = world.kernel.now
     _remember_places(memory, rollout)
     if route is None or route == before:
         return

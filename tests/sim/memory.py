@@ -35,6 +35,7 @@ class Memory:
         self.answered: dict[str, Last] = {}  # by session
         self.listed_at: dict[int, list[tuple[float, float]]] = {}  # release -> when, drain_s
         self.apart_at: dict[tuple[str, int], tuple[float, float]] = {}  # node, release: the same
+        self.unlisted_at: dict[int, float] = {}  # release -> when it was to be unloaded no more
         self.was_apart: dict[tuple[str, int], tuple[float, float, float]] = {}  # and until when
         self.holders: dict[int, frozenset[str]] = {}  # release -> who was counted as holding it
         self.salts: dict[str, tuple[str, str]] = {}
