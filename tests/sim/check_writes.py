@@ -237,18 +237,23 @@ def _called_back(memory: Memory, key: tuple[str, int]) -> None:
         memory.was_apart[key] = (*times, memory.world.kernel.now)
 
 
+def _remember_listed(memory: Memory, was: Rollout | None, rollout: Rollout) -> None:
+    """Note since when each release may be unloaded, and since when no more."""
+    now = memory.world.kernel.now
+    before = set(was.unload) if was else set()
+    for number in rollout.unload:
+        times = memory.listed_at.setdefault(number, [])
+        if number not in before or not times:
+            times.append((now, rollout.drain_s))
+    for number in before - set(rollout.unload):
+        memory.unlisted_at[number] = now
+
+
 def _remember(memory: Memory, writing: Writing, fact: Wrote) -> None:
     world = memory.world
     rollout, route, before = writing.after.rollout, writing.after.route, writing.before.route
     assert rollout
-    for number in rollout.unload:
-        times = memory.listed_at.setdefault(number, [])
-        then = writing.before.rollout
-        if then is None or number not in then.unload or not times:
-            times.append((world.kernel.now, rollout.drain_s))
-    was = writing.before.rollout
-    for number in set(was.unload if was else ()) - set(rollout.unload):
-        memory.unlisted_at[number] = world.kernel.now
+    _remember_listed(memory, writing.before.rollout, rollout)
     _remember_places(memory, rollout)
     if route is None or route == before:
         return
