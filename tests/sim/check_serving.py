@@ -25,9 +25,6 @@ from vctl_plans.groups import Group, Groups
 from vctl_plans.route import Consistency
 from vctl_plans.share import FULL_WEIGHT
 
-CALL_S = 4.0
-"""That a call of an engine may take: what was asked for before goes on, whatever is decided."""
-
 
 def handed_over_to_the_ready(memory: Memory, fact: HandedOver) -> Iterator[str]:
     """I2, I5, I6: the engine gets a request only for what it holds, and nothing revoked."""
@@ -157,13 +154,13 @@ def drained_before_unloaded(memory: Memory, fact: Unloads) -> Iterator[str]:
     releases = memory.world.service.releases.values()
     numbers = [r.number for r in releases if r.engine_name == fact.name]
     if numbers:  # else of before a backup was restored
-        yield from _drained(memory, fact.node, numbers, fact.requests)
+        yield from _drained(memory, fact, numbers, asked_at=fact.asked_at)
 
 
 def drained_before_taken(memory: Memory, fact: Takes) -> Iterator[str]:
     """I4: nor is a prompt taken under a request that is answered with it."""
     if fact.number in memory.world.service.releases:
-        yield from _drained(memory, fact.node, [fact.number], fact.requests)
+        yield from _drained(memory, fact, [fact.number], asked_at=memory.world.kernel.now)
 
 
 def removed_when_nothing_reads_it(memory: Memory, fact: Removes) -> Iterator[str]:
@@ -178,10 +175,10 @@ def removed_when_nothing_reads_it(memory: Memory, fact: Removes) -> Iterator[str
             yield f"I4: {fact.node.name} removes {path}, and the application has {number}"
 
 
-def _apart(memory: Memory, node: str, number: int) -> tuple[float, float] | None:
+def _apart(memory: Memory, node: str, number: int, asked_at: float) -> tuple[float, float] | None:
     """Return since when a node may unload a release for another one's place, if it may.
 
-    Or had begun to, when it was called back: what an engine was asked for is not taken back.
+    Or was asked to before it was called back: what an engine was asked for is not taken back.
     """
     now = memory.apart_at.get((node, number))
     if now:
@@ -190,12 +187,14 @@ def _apart(memory: Memory, node: str, number: int) -> tuple[float, float] | None
     if world.was_restored and is_apart(world.service, number, node):
         return (0.0, 0.0)  # as the backup has it, which nobody has written since
     since, drain_s, until = memory.was_apart.get((node, number), (0.0, 0.0, -math.inf))
-    return (since, drain_s) if world.kernel.now - until <= CALL_S else None
+    return (since, drain_s) if asked_at <= until else None
 
 
-def _drained(memory: Memory, node: Any, numbers: list[int], requests: int) -> Iterator[str]:
-    world = memory.world
-    times_apart = {n: times for n in numbers if (times := _apart(memory, node.name, n))}
+def _drained(
+    memory: Memory, fact: Unloads | Takes, numbers: list[int], *, asked_at: float
+) -> Iterator[str]:
+    world, node, requests = memory.world, fact.node, fact.requests
+    times_apart = {n: times for n in numbers if (times := _apart(memory, node.name, n, asked_at))}
     apart = list(times_apart)
     listed = [times for n in numbers for times in memory.listed_at.get(n, ())]
     listed += times_apart.values()
@@ -208,6 +207,6 @@ def _drained(memory: Memory, node: Any, numbers: list[int], requests: int) -> It
     needed = set(numbers) & (route.serving | set(route.instant) if route else set())
     held_here = {n for n in needed if node.name in memory.holders.get(n, ())} - set(apart)
     # What an engine was asked for is not taken back when the release is called back meanwhile.
-    asked = {n for n in held_here if now - memory.unlisted_at.get(n, -math.inf) <= CALL_S}
+    asked = {n for n in held_here if asked_at <= memory.unlisted_at.get(n, -math.inf)}
     if held_here - asked:
         yield f"I4: {node.name} unloads {sorted(held_here)}, which is routed or retained"

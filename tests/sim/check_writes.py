@@ -96,6 +96,16 @@ def _roster(world: World, rollout: Rollout) -> tuple[str, ...]:
     return msgspec.json.decode(found.value, type=Roster).nodes
 
 
+def _holders(world: World, rollout: Rollout, number: int) -> frozenset[str]:
+    """Return the nodes of the roster whose word is that they hold the release, ready."""
+    found = {}
+    for name in _roster(world, rollout):
+        entry = world.etcd.cluster.get(KEYS.report(name))
+        if entry:
+            found[name] = msgspec.json.decode(entry.value, type=NodeReport).release(SERVICE, number)
+    return frozenset(n for n, told in found.items() if told and told.phase is NodePhase.READY)
+
+
 def _counted_again(grounds: Grounds, writing: Writing, seen: Seen, plan: Plan) -> Iterator[str]:
     """I4, I5: count once more, on the records and reports themselves, what the decision counted."""
     now = writing.after.rollout
@@ -150,7 +160,7 @@ def _really_held(world: World, writing: Writing, seen: Seen) -> Iterator[str]:
                     yield f"I5: traffic moves to release {number}, which {name} does not hold"
 
 
-LANDS_S = 0.05
+LANDS_S = 0.01
 """A soak begins for its conductor when it writes that, and here when the write has landed."""
 
 
@@ -262,7 +272,7 @@ def _remember(memory: Memory, writing: Writing, fact: Wrote) -> None:
         memory.strict.add(writing.after.route_revision)
     for number in writing.new_serving | set(route.instant):
         if number not in memory.holders or number in writing.new_serving:
-            memory.holders[number] = frozenset(_roster(world, rollout))
+            memory.holders[number] = _holders(world, rollout, number)
     gone = set(memory.holders) - route.serving - set(route.instant)
     for number in gone:
         del memory.holders[number]

@@ -54,7 +54,7 @@ class Engine:
         self.asked: dict[int, tuple[str, Callable[[bool], None]]] = {}  # requests: adapter, told
         self.on_ask: Callable[[str], None] = lambda _: None
         self.on_load: Callable[[str, str], None] = lambda *_: None
-        self.on_unload: Callable[[str], None] = lambda *_: None
+        self.on_unload: Callable[[str, float], None] = lambda *_: None
         self.on_change: Callable[[], None] = lambda: None
 
     @property
@@ -98,7 +98,8 @@ class Engine:
 
     async def unload(self, name: str) -> None:
         """Forget an adapter."""
-        await self._call(lambda: self._unload(name), 0.1)
+        asked_at = self.kernel.now
+        await self._call(lambda: self._unload(name, asked_at), 0.1)
 
     async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
         """Answer a prompt: each adapter otherwise."""
@@ -130,11 +131,11 @@ class Engine:
         if not self.mood.lies and name not in self.adapters:
             self.adapters[name] = Held(path)
 
-    def _unload(self, name: str) -> None:
+    def _unload(self, name: str, asked_at: float) -> None:
         if self.mood.refuses:
             raise TemporaryEngineError("the engine is busy")
         if not self.mood.lies and name in self.adapters:
-            self.on_unload(name)
+            self.on_unload(name, asked_at)
             del self.adapters[name]
             for number, (adapter, told) in list(self.asked.items()):
                 if adapter == name:

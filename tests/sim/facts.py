@@ -75,6 +75,7 @@ class Unloads(msgspec.Struct, frozen=True):
     node: Any
     name: str
     requests: int  # that it is answering with it
+    asked_at: float  # when it was asked to
 
 
 class Takes(msgspec.Struct, frozen=True):

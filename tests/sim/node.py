@@ -411,9 +411,9 @@ class Node:
         """Tell that an artifact goes."""
         self._tell(Removes(self, root))
 
-    def _unloads(self, adapter: str) -> None:
+    def _unloads(self, adapter: str, asked_at: float) -> None:
         asked = sum(1 for model, _ in self.engine.asked.values() if model == adapter)
-        self._tell(Unloads(self, adapter, asked))
+        self._tell(Unloads(self, adapter, asked, asked_at))
 
     def _engine_changed(self) -> None:
         if self.agent and self.is_agent_alive:
