@@ -26,14 +26,8 @@ from vctl_agent.gateway.serving import CHATS, Serving
 from vctl_agent.gateway.stamp import Stamp
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import EngineBroke, Upstream
-from vctl_agent.gateway.wire.server import (
-    Answer,
-    BodyBroken,
-    BodyTooLarge,
-    Limits,
-    Listener,
-    Request,
-)
+from vctl_agent.gateway.wire.message import Answer, BodyBroken, BodyTooLarge, Limits, Request
+from vctl_agent.gateway.wire.server import Listener
 
 FORWARDED = CHATS | {
     "/v1/completions",
@@ -127,7 +121,7 @@ class Proxy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request, count it, and note how it ended, whatever the end."""
-        passage = Passage(headers.request_id(request.headers), time.monotonic())
+        passage = Passage(headers.request_id(request.request_id), time.monotonic())
         self.open += 1
         self.idle.clear()
         try:

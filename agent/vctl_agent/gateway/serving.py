@@ -22,7 +22,7 @@ from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.stamp import Stamp
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.upstream import Upstream, relay
-from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_agent.gateway.wire.message import Answer, Request
 
 CHATS = frozenset({"/v1/chat/completions", "/tokenize"})
 """What a release's prompt is applied to: chats, and what says how long one is."""
@@ -169,11 +169,8 @@ class Serving:
         base = self._live.engine_url
         if not base:
             raise Elsewhere("no engine is known yet", code="engine_unavailable")
-        answer = await self._upstream.ask(
-            base + path_of(request),
-            body,
-            headers.for_engine(request.headers, passage.request_id),
-        )
+        lines = headers.for_engine(request.head) + headers.id_line(passage.request_id)
+        answer = await self._upstream.ask(base, path_of(request), lines, body)
         try:
             return await relay(
                 answer,
