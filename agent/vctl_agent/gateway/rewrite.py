@@ -6,6 +6,7 @@ values (0.6 us a token event). A value that is not an object (``[DONE]``, or som
 passes unchanged.
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 
@@ -55,9 +56,7 @@ class ModelName:
 
     def __init__(self, engine: str, public: str, read: Read = lambda _: None) -> None:
         self._read = read
-        self._raw = msgspec.Raw(_encoder.encode(public))
-        self._engine_text = _encoder.encode(engine)[1:-1]
-        self._public_text = _encoder.encode(public)[1:-1]
+        self._raw, self._engine_text, self._public_text = _spelled(engine, public)
 
     def restored(self, body: bytes) -> bytes:
         """Return a JSON object with its public model name; anything else unchanged."""
@@ -91,6 +90,13 @@ class ModelName:
     def restored_text(self, text: bytes) -> bytes:
         """Return an error's text with the engine's name replaced wherever it stands."""
         return text.replace(self._engine_text, self._public_text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _spelled(engine: str, public: str) -> tuple[msgspec.Raw, bytes, bytes]:
+    """Return the public name as JSON, and both as they stand inside of a text."""
+    raw = _encoder.encode(public)
+    return msgspec.Raw(raw), _encoder.encode(engine)[1:-1], raw[1:-1]
 
 
 class EventStream:

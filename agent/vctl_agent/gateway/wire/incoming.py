@@ -100,6 +100,8 @@ class Incoming(msgspec.Struct, eq=False):
 
     async def read(self) -> bytes:
         """Return the whole body; as `next`."""
+        if self.is_whole and len(self._parts) == 1:
+            return self._parts.popleft()
         pieces = []
         while piece := await self.next():
             pieces.append(piece)
