@@ -125,7 +125,9 @@ class Proxy:
         self.open += 1
         self.idle.clear()
         try:
-            return await self._dispatch(request, passage)
+            if request.path in FORWARDED and request.method == "POST":
+                return await self._serve(request, passage)
+            return self._other(request, passage)
         except Refused as refused:
             return self._stamped(refused.answer(), passage)
         except EngineBroke as cause:
@@ -145,11 +147,11 @@ class Proxy:
         finally:
             self._leave(passage)
 
-    async def _dispatch(self, request: Request, passage: Passage) -> Answer:
+    def _other(self, request: Request, passage: Passage) -> Answer:
+        """Answer what no engine is asked for."""
         path = request.path
         if path in FORWARDED:
             _check_method(request, "POST")
-            return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
             listed = answers.models(self._live.acted.known.offered())
@@ -159,7 +161,7 @@ class Proxy:
         raise Refused(404, f"there is no {path} here", code="not_found")
 
     async def _serve(self, request: Request, passage: Passage) -> Answer:
-        body = await self._read_body(request)
+        body = request.taken() if request.has_come else await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
             return await self._serving.serve_hop(request, passage, hop, body)

@@ -95,10 +95,7 @@ def _begun(answer: Incoming, body: bytes = b"") -> Answer:
 
 
 async def _whole(answer: Incoming, name: ModelName, stamp: Stamp) -> Answer:
-    try:
-        body = await answer.read()
-    except (Broken, Late) as cause:
-        raise _refused(cause) from cause
+    body = answer.taken() if answer.is_whole else await _rest(answer)
     is_error = answer.status >= _FIRST_ERROR_STATUS
     response = _begun(answer, name.restored_text(body) if is_error else name.restored(body))
     stamp(response)
@@ -116,18 +113,27 @@ async def _stream(
     response = _begun(answer)
     stamp(response)
     await request.begin(response)
-    while chunk := await _next_chunk(answer):
+    way = request.way
+    while chunk := answer.taken() or await _next_chunk(answer):
         if seen:
             seen.streamed()
         passed = events.feed(chunk) if events else chunk
-        if passed:
-            await request.write(passed)
+        way.write_piece(passed)
+        if way.is_full:
+            await way.drained()
     if events and (rest := events.end()):
         await request.write(rest)
     if events and seen:
         seen.stopped(is_whole=events.is_done)
     await request.end()
     return response
+
+
+async def _rest(answer: Incoming) -> bytes:
+    try:
+        return await answer.read()
+    except (Broken, Late) as cause:
+        raise _refused(cause) from cause
 
 
 async def _next_chunk(answer: Incoming) -> bytes:

@@ -1,7 +1,6 @@
 """An answer as it comes, for who asked: its head, then its body as fast as it is taken."""
 
 import asyncio
-from collections import deque
 from typing import Protocol
 
 import msgspec
@@ -54,7 +53,7 @@ class Incoming(msgspec.Struct, eq=False):
     has_head: bool = False
     is_whole: bool = False  # the body has come; what comes after it belongs to nobody
     stays: bool = False  # another request may follow on its connection
-    _parts: deque[bytes] = msgspec.field(default_factory=deque)
+    _parts: list[bytes] = []
     _size: int = 0
     _problem: Exception | None = None
     _news: "asyncio.Future[None] | None" = None
@@ -69,16 +68,6 @@ class Incoming(msgspec.Struct, eq=False):
         """The media type, without parameters, in lower case."""
         return self.head.content_type
 
-    async def begun(self) -> None:
-        """Wait for the status and the fields.
-
-        Raises:
-            Broken: The other side closed before.
-            Late: It is silent.
-        """
-        while not self.has_head:
-            await self._wait()
-
     async def next(self) -> bytes:
         """Return what has come of the body, once anything has; nothing at its end.
 
@@ -86,11 +75,17 @@ class Incoming(msgspec.Struct, eq=False):
             Broken: The other side closed before its end.
             Late: It is silent.
         """
-        parts = self._parts
-        while not parts:
+        while not self._parts:
             if self.is_whole:
                 return b""
-            await self._wait()
+            await self.news()
+        return self.taken()
+
+    def taken(self) -> bytes:
+        """Return what has come of the body by now; perhaps nothing."""
+        parts = self._parts
+        if not parts:
+            return b""
         piece = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self._size = 0
@@ -100,12 +95,22 @@ class Incoming(msgspec.Struct, eq=False):
 
     async def read(self) -> bytes:
         """Return the whole body; as `next`."""
-        if self.is_whole and len(self._parts) == 1:
-            return self._parts.popleft()
         pieces = []
         while piece := await self.next():
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def news(self) -> "asyncio.Future[None]":
+        """Return what is done once more has come of it.
+
+        Raises:
+            Broken: The other side closed before its end.
+            Late: It is silent.
+        """
+        if self._problem:
+            raise self._problem
+        self._news = self._loop.create_future()
+        return self._news
 
     def close(self) -> None:
         """Have done with it: a whole one's connection is kept, any other broken."""
@@ -120,7 +125,7 @@ class Incoming(msgspec.Struct, eq=False):
     @property
     def is_waited_for(self) -> bool:
         """Whether somebody waits for what comes."""
-        return self._news is not None
+        return self._news is not None and not self._news.done()
 
     def begin(self, status: int, reason: str, head: Head) -> None:
         """Take the status and the fields."""
@@ -147,16 +152,7 @@ class Incoming(msgspec.Struct, eq=False):
         self._problem = problem
         self._tell()
 
-    async def _wait(self) -> None:
-        if self._problem:
-            raise self._problem
-        self._news = self._loop.create_future()
-        try:
-            await self._news
-        finally:
-            self._news = None
-
     def _tell(self) -> None:
-        news = self._news
+        news, self._news = self._news, None
         if news is not None and not news.done():
             news.set_result(None)
