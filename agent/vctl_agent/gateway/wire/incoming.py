@@ -1,6 +1,7 @@
 """An answer as it comes, for who asked: its head, then its body as fast as it is taken."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -42,6 +43,10 @@ class Source(Protocol):
         """Break it."""
 
 
+Into = Callable[[bytes], bool]
+"""Takes what comes; False: no more for now."""
+
+
 class Incoming(msgspec.Struct, eq=False):
     """An answer as it comes."""
 
@@ -56,7 +61,8 @@ class Incoming(msgspec.Struct, eq=False):
     _parts: list[bytes] = []
     _size: int = 0
     _problem: Exception | None = None
-    _news: "asyncio.Future[None] | None" = None
+    _news: "asyncio.Future[bool] | None" = None  # of it: whether `_into` takes no more for now
+    _into: Into | None = None
 
     @property
     def headers(self) -> Fields:
@@ -100,7 +106,30 @@ class Incoming(msgspec.Struct, eq=False):
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def news(self) -> "asyncio.Future[None]":
+    async def pour(self, into: Into) -> None:
+        """Hand on what comes of the body, until its end (`is_spent`) or until *into* says no.
+
+        It is handed on in the very step in which it comes, so that nobody has to be woken for it.
+        What *into* raises there is raised here.
+
+        Raises:
+            Broken: The other side closed before its end.
+            Late: It is silent.
+        """
+        while not (self._parts and not into(self.taken())) and not self.is_whole:
+            self._into = into
+            try:
+                if await self.news():
+                    return
+            finally:
+                self._into = None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether all of the body has come and was taken."""
+        return self.is_whole and not self._parts
+
+    def news(self) -> "asyncio.Future[bool]":
         """Return what is done once more has come of it.
 
         Raises:
@@ -131,7 +160,6 @@ class Incoming(msgspec.Struct, eq=False):
         """Take the status and the fields."""
         self.status, self.reason, self.head = status, reason, head
         self.has_head = True
-        self._tell()
 
     def add(self, piece: bytes) -> None:
         """Take a piece of the body."""
@@ -139,20 +167,27 @@ class Incoming(msgspec.Struct, eq=False):
         self._size += len(piece)
         if self._size > MAX_BUFFERED_BYTES and self._source:
             self._source.pause()
-        self._tell()
 
     def end(self, *, stays: bool) -> None:
         """Take the end."""
         self.is_whole = True
         self.stays = stays
-        self._tell()
 
     def fail(self, problem: Exception) -> None:
         """Take it that nothing more comes."""
         self._problem = problem
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Let who waits know of all that has come since the last time."""
+        is_stopped = False
+        if self._into is not None and self._parts and not self.is_whole:
+            try:
+                if self._into(self.taken()):
+                    return
+                is_stopped = True
+            except Exception as cause:  # noqa: BLE001  it is the request's own: raised there
+                self._problem = self._problem or cause
         news, self._news = self._news, None
         if news is not None and not news.done():
-            news.set_result(None)
+            news.set_result(is_stopped)
