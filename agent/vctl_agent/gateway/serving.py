@@ -90,7 +90,7 @@ class Serving:
         self, request: Request, passage: Passage, call: Call, at: RouteAt
     ) -> Answer:
         """Serve a service's request by the release chosen for it, or refuse; never by another."""
-        self._choosing.choose(request.headers, call, at, passage)
+        self._choosing.choose(request.head, call, at, passage)
         release_id = (call.model, passage.release)
         digest = self._live.acted.known.digest(release_id)
         counted = Counted(*release_id, digest, at.revision)
@@ -169,7 +169,7 @@ class Serving:
         base = self._live.engine_url
         if not base:
             raise Elsewhere("no engine is known yet", code="engine_unavailable")
-        lines = headers.for_engine(request.head) + headers.id_line(passage.request_id)
+        lines = headers.for_engine(request.head) + passage.id_line
         answer = await self._upstream.ask(base, path_of(request), lines, body)
         try:
             return await relay(
