@@ -13,6 +13,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 import msgspec
 import structlog
@@ -48,10 +49,17 @@ class AccessLog:
 
     Args:
         on_drop: Told of how many lines were dropped.
+        file: Where to; stderr if not given.
         bound: What stands in every line, for example ``node="n1"``.
     """
 
-    def __init__(self, *, on_drop: Callable[[int], None] = lambda _: None, **bound: str) -> None:
+    def __init__(
+        self,
+        *,
+        on_drop: Callable[[int], None] = lambda _: None,
+        file: TextIO | None = None,
+        **bound: str,
+    ) -> None:
         self._on_drop = on_drop
         self._dropped = 0  # lines that the log has yet to tell of
         self._noted: list[tuple[Passage, float, float]] = []
@@ -61,7 +69,7 @@ class AccessLog:
         self._fixed = b"," + fixed[1:-1] + b',"timestamp":"'
         last = structlog.get_config()["processors"][-1]
         self._is_json = isinstance(last, structlog.processors.JSONRenderer)
-        self._writer = Writer(sys.stderr) if self._is_json else None
+        self._writer = Writer(file or sys.stderr) if self._is_json else None
 
     def note(self, passage: Passage, seconds: float) -> None:
         """Note a request that has ended."""

@@ -43,6 +43,11 @@ class Writer:
             self._changed.notify()
         return True
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still writes, or waits to."""
+        return self._thread.is_alive()
+
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """Wait until all is written, or the time has passed."""
         with self._changed:

@@ -194,9 +194,10 @@ class Gateway:
                     lambda: self._drained(proxy, listener),
                 )
             )
-            _announce(settings.port_file, clients.at)
             asked = partial(self._asked, clients=clients, admin=admin)
             control = Control(control_path(settings.state), asked)
+            control.open()
+            _announce(settings.port_file, clients.at)
             stack.push_async_callback(_cancelled, _begun("control", control.run))
             if inherited:
                 stack.push_async_callback(_cancelled, _begun("inheritance", self._inherit))
