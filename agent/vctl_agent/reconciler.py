@@ -112,18 +112,6 @@ class Reconciler:
         services = self._fleet.services.values() if self._fleet else ()
         return [release for service in services for release in service.releases.values()]
 
-    def wanted_roots(self) -> set[str] | None:
-        """Return the roots of what the fleet wants here; None: it is not known yet."""
-        if self._fleet is None:
-            return None
-        return {
-            made.root
-            for service in self._fleet.services.values()
-            for number in wanted(service.route, service.rollout)
-            if number in service.releases
-            for made in service.releases[number].staged.values()
-        }
-
     async def run(self, link: GatewayLink) -> None:
         """Run cycles until cancelled; then stop what is being done."""
         try:
