@@ -172,6 +172,7 @@ class Reconciler:
         release: Release,
         held: Held,
         engine: Description | None,
+        *,
         heard: GatewayState | None,
     ) -> Facts:
         rollout = service.rollout
@@ -235,7 +236,7 @@ class Reconciler:
     ) -> Verdict:
         """Return where the release is, and start the next thing unless something is being done."""
         held = self._holdings.of(service, release, engine)
-        facts = self._facts(service, release, held, engine, heard)
+        facts = self._facts(service, release, held, engine, heard=heard)
         if facts.is_wanted and not self._has_gateway:
             return _NO_GATEWAY
         doing = self._doing.phases.get(own(release)) or self._doing.phases.get(release.engine_name)

@@ -152,14 +152,7 @@ class Agent:
         self.presence = Presence(
             self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
         )
-        self.statistics = StatisticsWriter(
-            self.client,
-            node.etcd.keys,
-            node=node.name,
-            boot_id=boot_id,
-            is_registered=lambda: self.presence.is_registered,
-            crashpoints=crashpoints,
-        )
+        self.statistics = self._made_statistics(crashpoints)
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
         self._is_awake = False
@@ -167,6 +160,16 @@ class Agent:
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
+
+    def _made_statistics(self, crashpoints: Crashpoints) -> StatisticsWriter:
+        return StatisticsWriter(
+            self.client,
+            self.node.etcd.keys,
+            node=self.node.name,
+            boot_id=self.boot_id,
+            is_registered=lambda: self.presence.is_registered,
+            crashpoints=crashpoints,
+        )
 
     def start(self) -> None:
         """Start all that an agent does."""
