@@ -4,7 +4,7 @@ The body is split once at the top level; values that the gateway does not decide
 bytes. A name that stands twice counts once (the last): engine and gateway never see two models.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -115,6 +115,20 @@ def engine_body(call: Call, target: Target, *, is_chat: bool = False) -> bytes:
         replaced |= applied(target.template, call.fields)
     kept = {name: raw for name, raw in call.fields.items() if name != _OTHER_ADAPTER}
     return _encoder.encode(kept | replaced)
+
+
+def salted_body(call: Call, salted: Callable[[str], str]) -> bytes:
+    """Return the body with no more changed than its cache salt.
+
+    Args:
+        call: The client's.
+        salted: Gives the salt for the client's own.
+
+    Raises:
+        Refused: 400, the client's own salt is not text.
+    """
+    salt = salted(_text(call.fields, "cache_salt"))
+    return _encoder.encode(call.fields | {"cache_salt": msgspec.Raw(_encoder.encode(salt))})
 
 
 def named_adapters(call: Call) -> list[str]:

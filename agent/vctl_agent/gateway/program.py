@@ -21,10 +21,11 @@ import msgspec
 import structlog
 import uvloop
 
-from vctl_agent.gateway import breakglass
+from vctl_agent.gateway import breakglass, hashkey
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
+from vctl_agent.gateway.apikeys import ApiKeys
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.breakglass import WORD, Overrides
 from vctl_agent.gateway.control import Control
@@ -48,6 +49,7 @@ from vctl_agent.gateway.persist import Saver, load, write_atomically
 from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
+from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, Source, follow
 from vctl_agent.gateway.wire.server import Listener
@@ -108,6 +110,9 @@ class Gateway:
         self.counting = Counting(self._boot_id, self._metrics)
         self._watch_services()
         self.live.bells += [self.link.ring, self._watch_services]
+        keys = settings.api_keys
+        self.api_keys = ApiKeys(keys) if keys else None
+        self._tenancy = Tenancy(self.api_keys, engine_key=settings.engine_key)
         self._saver = Saver(self.live, settings.state, settings.fleet)
         self._overrides = Overrides(self.live, settings.state)
         self._overrides.open()
@@ -122,6 +127,7 @@ class Gateway:
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
             overrides=self.live.overrides,
+            checks_keys=self._tenancy.checks_keys,
         )
 
     def statistics(self) -> GatewayStatistics:
@@ -159,20 +165,30 @@ class Gateway:
                 self._metrics,
                 counting=self.counting,
                 barrier=self.barrier,
-                receiver=HopReceiver(self.live, self._metrics, fleet=fleet, key=key),
+                receiver=HopReceiver(
+                    self.live, self._metrics, fleet=fleet, key=key, tenancy=self._tenancy
+                ),
                 sender=HopSender(
-                    self.live, upstream, self._metrics, fleet=fleet, node=settings.node, key=key
+                    self.live,
+                    upstream,
+                    self._metrics,
+                    fleet=fleet,
+                    node=settings.node,
+                    key=key,
+                    tenancy=self._tenancy,
                 ),
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 access_log=self._access_log(),
                 pins=self._pins(),
                 has_cookie=settings.has_session_cookie,
+                tenancy=self._tenancy,
             )
             for name, run in (
                 ("saver", self._saver.run),
                 ("watch", self._watch),
                 ("upstream", upstream.sweep),
+                *([("API keys", self.api_keys.run)] if self.api_keys else []),
             ):
                 stack.push_async_callback(_cancelled, _begun(name, run))
             probes = Admin(lambda: self._readiness(proxy), self._metrics).listener()
@@ -258,6 +274,7 @@ class Gateway:
             self.live,
             has_passthrough=self._settings.has_passthrough,
             is_draining=proxy.is_draining,
+            tenancy=self._tenancy,
         )
 
     async def _drained(self, proxy: Proxy, listener: Listener) -> None:
@@ -332,6 +349,8 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
     if settings.takes_over and inheritance is None:
         _log.info("no gateway runs here whose place could be taken")
     gateway = Gateway(settings, open_store, inheritance=inheritance)
+    if gateway.api_keys:
+        loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
     async with gateway.running():
         waits = [asyncio.ensure_future(each.wait()) for each in (stop, gateway.handed_over)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -343,6 +362,8 @@ def main() -> int:
     """Run ``vctl-gateway``; return its exit code."""
     if sys.argv[1:2] == ["override"]:
         return breakglass.main(sys.argv[2:], os.environ)
+    if sys.argv[1:2] == ["hash-key"]:
+        return hashkey.main(sys.argv[2:])
     try:
         settings = read_settings(sys.argv[1:], os.environ)
     except SettingsError as cause:

@@ -17,7 +17,7 @@ from vctl_agent.gateway.answers import Elsewhere, Refused, unreadable
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, engine_body, named_adapters, read_asked, read_call
 from vctl_agent.gateway.counting import Counting
-from vctl_agent.gateway.hop import HOP_HEADER, Hop, path_of
+from vctl_agent.gateway.hop import HOP_HEADER, Hop, is_hop, path_of
 from vctl_agent.gateway.hopreceiver import HopReceiver
 from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
@@ -28,6 +28,7 @@ from vctl_agent.gateway.passage import CLIENT_GONE, Passage
 from vctl_agent.gateway.pins import COOKIE, Moved, Pin, Pins
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.state import RouteAt
+from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
 from vctl_agent.gateway.wire.server import (
     Answer,
@@ -68,6 +69,9 @@ NOT_FOUND = 404
 SERVER = "vctl-gateway"
 """What stands in place of the names and versions of the engine's server and of our library."""
 
+EVERYBODY = Tenancy()
+"""Asks nobody for a key."""
+
 PASSED_THROUGH = "(passed through)"
 """The label of models that are no service; no service can have this name."""
 
@@ -91,6 +95,7 @@ class Proxy:
         access_log: Gets a line for each request; None: there is no such log.
         pins: Reads and makes pins; None: there are none.
         has_cookie: Whether pins are given as a cookie as well.
+        tenancy: Tells whose a request is, and what it may reach.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class Proxy:
         access_log: AccessLog | None = None,
         pins: Pins | None = None,
         has_cookie: bool = False,
+        tenancy: Tenancy = EVERYBODY,
     ) -> None:
         self.open = 0  # requests that have not ended, of any kind
         self.idle = asyncio.Event()  # set while none is open
@@ -127,6 +133,7 @@ class Proxy:
         self._access_log = access_log
         self._pins = pins
         self._has_cookie = has_cookie
+        self._tenancy = tenancy
         self._moved = Moved()
 
     def listener(self) -> Listener:
@@ -166,19 +173,25 @@ class Proxy:
             return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
-            listed = answers.models(self._live.acted.known.offered())
+            passage.tenant = self._tenancy.admit(request.headers)
+            listed = answers.models(self._offered(passage.tenant))
             return self._stamped(listed, passage)
         if path == "/health":
             return self._stamped(Answer(), passage)
         raise Refused(404, f"there is no {path} here", code="not_found")
 
     async def _serve(self, request: Request, passage: Passage) -> Answer:
+        is_peers = is_hop(request.headers)  # which is proved or refused once its body is here
+        passage.tenant = "" if is_peers else self._tenancy.admit(request.headers)
         body = await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
             return await self._serve_hop(request, passage, hop, body)
         call = read_call(body)
-        at = self._live.acted.known.routes.get(call.model)
+        known = self._live.acted.known
+        at = known.routes.get(call.model)
+        if at is not None and not self._tenancy.can_reach(passage.tenant, call.model, known):
+            raise answers.no_model(call.model)
         if at is not None and at.is_direct:
             raise answers.no_model(call.model, "its clients call the engines themselves")
         if at is not None and self._live.is_isolated:
@@ -190,10 +203,11 @@ class Proxy:
                 return await self._serve_chosen(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
-        if not self._is_passed_through(call):
+        if not self._is_passed_through(call, passage.tenant):
             raise answers.no_model(call.model)
         passage.service = PASSED_THROUGH
-        return await self._ask(request, passage, body, None)
+        unmanaged = self._tenancy.unmanaged_body(call, passage.tenant)
+        return await self._ask(request, passage, unmanaged, None)
 
     async def _held(self, service: str, passage: Passage) -> RouteAt | None:
         """Return the service's route once no barrier is before it; choose before any await."""
@@ -230,7 +244,7 @@ class Proxy:
         pin = self._pins.read(call.model, request.headers) if self._pins and at.is_split else None
         asked = read_asked(
             call,
-            request.headers,
+            self._tenancy.grouped(request.headers, passage.tenant),
             passage.request_id,
             named=live.named_headers,
             is_split=at.is_split,
@@ -286,7 +300,11 @@ class Proxy:
         self, request: Request, passage: Passage, call: Call, seen: Observation
     ) -> Answer | None:
         hop = self._sender.hop(
-            call.model, passage.release, route=passage.route, request_id=passage.request_id
+            call.model,
+            passage.release,
+            route=passage.route,
+            request_id=passage.request_id,
+            tenant=passage.tenant,
         )
         return await self._sender.pass_on(
             request,
@@ -322,7 +340,7 @@ class Proxy:
         answer = await self._upstream.ask(
             base + path_of(request),
             body,
-            headers.for_engine(request.headers, passage.request_id),
+            self._tenancy.for_engine(headers.for_engine(request.headers, passage.request_id)),
         )
         try:
             return await relay(
@@ -335,6 +353,11 @@ class Proxy:
         finally:
             answer.close()
 
+    def _offered(self, tenant: str) -> list[str]:
+        """Return the services that a request of the tenant can reach here."""
+        known = self._live.acted.known
+        return [s for s in known.offered() if self._tenancy.can_reach(tenant, s, known)]
+
     async def _read_body(self, request: Request) -> bytes:
         try:
             return await request.read()
@@ -345,14 +368,16 @@ class Proxy:
             message = f"the body cannot be read: {cause}"
             raise Refused(400, message, code="invalid_body") from cause
 
-    def _is_passed_through(self, call: Call) -> bool:
+    def _is_passed_through(self, call: Call, tenant: str) -> bool:
         """Whether what is asked for is nobody's: not even the engine's own name of a release."""
         if not self._has_passthrough:
             return False
         acted = self._live.acted
         engine_names = {ready.model for ready in acted.agent.ready} if acted.agent else set()
         return not any(
-            name in engine_names or name.partition("@")[0] in acted.known.routes
+            name in engine_names
+            or name.partition("@")[0] in acted.known.routes
+            or self._tenancy.is_anothers(tenant, name.partition("@")[0], acted.known)
             for name in named_adapters(call)
         )
 
