@@ -47,9 +47,9 @@ def test_all_problems_are_told_with_their_lines_and_no_key_is_shown():
     text = f"Acme {'0' * 64}\nacme {ACME}\n{a_line('acme', BLUE)}{a_line('blue', BLUE)}blue\n"
     with pytest.raises(SettingsError) as refused:
         parse(text)
+    allowed = "use 1 to 63 of a-z 0-9 . _ -, beginning and ending with a letter or a digit"
     assert [
-        "line 1: tenant: 'Acme' is not a name: use 1 to 63 of a-z 0-9 . _ -,"
-        " beginning and ending with a letter or a digit",
+        f"line 1: tenant: 'Acme' is not a name: {allowed}",
         "line 2: the second word is no SHA-256: 64 hexadecimal digits, not the key itself",
         "line 4: blue has the same key as acme: a key is of one tenant",
         "line 5: 1 words; a line is TENANT SHA-256, and # begins a comment",
