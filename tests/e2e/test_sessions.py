@@ -1,7 +1,8 @@
 """Weighted 10-25-50-100 with 2,000 sessions over four nodes behind random load balancing.
 
-What was measured is printed where it is not as it must be. Sessions that echo their pins arrive at each step, for a pin keeps whoever has one where it is;
-those that echo none are there from the beginning, and move as the weight grows.
+What was measured is printed where it is not as it must be. Sessions that echo their pins arrive at
+each step, for a pin keeps whoever has one where it is; those that echo none are there from the
+beginning, and move as the weight grows.
 """
 
 import asyncio

@@ -37,13 +37,7 @@ from vctl_agent.gateway.wire.server import (
     Request,
 )
 
-FORWARDED = CHATS | {
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
-    "/v1/responses",
-}
+FORWARDED = CHATS.keys() | {"/v1/completions", "/v1/embeddings"}
 """What of an engine can be reached; everything else, its administration above all, is 404."""
 
 ENGINE_BROKE = 502

@@ -24,8 +24,15 @@ from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream, relay
 from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_plans.prompt import Form
 
-CHATS = frozenset({"/v1/chat/completions", "/tokenize"})
+CHATS = {
+    "/v1/chat/completions": Form.CHAT,
+    "/tokenize": Form.CHAT,
+    "/v1/responses": Form.RESPONSES,
+    "/v1/messages": Form.MESSAGES,
+    "/v1/messages/count_tokens": Form.MESSAGES,
+}
 """What a release's prompt is applied to: chats, and what says how long one is."""
 
 NOT_FOUND = 404
@@ -120,7 +127,7 @@ class Serving:
             if target is None:
                 raise Elsewhere(message, code="release_not_ready")
             name = ModelName(target.model, call.model, seen.read)
-            body = engine_body(call, target, is_chat=request.path in CHATS)
+            body = engine_body(call, target, form=CHATS.get(request.path))
             response = await self.ask(request, passage, body, name, seen=seen)
             if response.status == NOT_FOUND and not response.is_begun:
                 # The engine has started again and holds nothing, and the agent has yet to see it.
@@ -154,7 +161,7 @@ class Serving:
         with self._receiver.answering(hop, passage.leg), self._references.hold(release_id):
             target = self._receiver.target(hop)
             name = ModelName(target.model, hop.service)
-            asked = engine_body(read_call(body), target, is_chat=request.path in CHATS)
+            asked = engine_body(read_call(body), target, form=CHATS.get(request.path))
             return await self.ask(request, passage, asked, name)
 
     async def ask(
