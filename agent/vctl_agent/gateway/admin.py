@@ -9,7 +9,8 @@ from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.state import unready
 from vctl_agent.gateway.tenancy import Tenancy
-from vctl_agent.gateway.wire.server import Answer, Limits, Listener, Request
+from vctl_agent.gateway.wire.message import Answer, Limits, Request
+from vctl_agent.gateway.wire.server import Listener
 
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 

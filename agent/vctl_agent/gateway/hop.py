@@ -16,7 +16,7 @@ import msgspec
 from blake3 import blake3
 
 from vctl_agent.gateway.fleetkey import FleetKey
-from vctl_agent.gateway.wire.server import Request
+from vctl_agent.gateway.wire.message import Request
 
 HOP_HEADER = "x-vctl-hop"
 PROOF_HEADER = "x-vctl-hop-proof"

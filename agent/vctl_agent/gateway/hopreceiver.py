@@ -26,7 +26,7 @@ from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.state import Target
 from vctl_agent.gateway.tenancy import Tenancy
-from vctl_agent.gateway.wire.server import Request
+from vctl_agent.gateway.wire.message import Request
 
 RECEIVED = "received"
 

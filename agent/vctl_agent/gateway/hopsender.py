@@ -36,9 +36,9 @@ from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Stamp, Upstream, relay
-from vctl_agent.gateway.wire.client import Incoming
-from vctl_agent.gateway.wire.fields import Fields
-from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_agent.gateway.wire.fields import written
+from vctl_agent.gateway.wire.incoming import Incoming
+from vctl_agent.gateway.wire.message import Answer, Request
 from vctl_plans.peers import Peer
 
 SENT = "sent"
@@ -129,9 +129,12 @@ class HopSender:
         """
         if self._key is None:
             return None
-        fields = self._tenancy.for_peer(headers.for_engine(request.headers, hop.request_id))
-        fields.update(headers_of(hop, message_of(request, body), self._key))
-        asking = _Asking(request, body, hop, fields, seen)
+        proven = headers_of(hop, message_of(request, body), self._key)
+        lines = headers.for_engine(request.head, self._tenancy.kept_here) + headers.id_line(
+            hop.request_id
+        )
+        lines += written(proven.items())
+        asking = _Asking(request, body, hop, lines, proven[PROOF_HEADER], seen)
         for peer in self._picked(hop):
             if self._live.is_revoked((hop.service, hop.number)):
                 break  # since it was chosen: whoever has seen that asks nobody for it (I6)
@@ -156,10 +159,10 @@ class HopSender:
         """Ask one peer, and count what came of it; None: another may be asked."""
         outcome = Outcome.BROKEN
         try:
-            url = peer.url + path_of(asking.request)
-            answer = await self._upstream.ask(url, asking.body, asking.fields)
+            path = path_of(asking.request)
+            answer = await self._upstream.ask(peer.url, path, asking.lines, asking.body)
             try:
-                judged = _judged(answer, asking.fields[PROOF_HEADER], key)
+                judged = _judged(answer, asking.proof, key)
                 if judged is not Outcome.SERVED:
                     outcome = judged
                     return None
@@ -201,7 +204,8 @@ class _Asking(msgspec.Struct, frozen=True):
     request: Request
     body: bytes
     hop: Hop
-    fields: Fields
+    lines: bytes  # the fields that it is sent with
+    proof: str  # which the answer has to be one to
     seen: Observation
 
 

@@ -21,6 +21,7 @@ from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
+from vctl_agent.gateway.moved import Moved
 from vctl_agent.gateway.passage import CLIENT_GONE, Passage
 from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.serving import CHATS, Serving
@@ -28,14 +29,8 @@ from vctl_agent.gateway.stamp import Stamp
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import EngineBroke, Upstream
-from vctl_agent.gateway.wire.server import (
-    Answer,
-    BodyBroken,
-    BodyTooLarge,
-    Limits,
-    Listener,
-    Request,
-)
+from vctl_agent.gateway.wire.message import Answer, BodyBroken, BodyTooLarge, Limits, Request
+from vctl_agent.gateway.wire.server import Listener
 
 FORWARDED = CHATS.keys() | {"/v1/completions", "/v1/embeddings"}
 """What of an engine can be reached; everything else, its administration above all, is 404."""
@@ -67,6 +62,7 @@ class Proxy:
         pins: Reads and makes pins; None: there are none.
         has_cookie: Whether pins are given as a cookie as well.
         tenancy: Tells whose a request is; None: nobody is asked for a key.
+        moved: Who was answered by what while a service moves.
     """
 
     def __init__(
@@ -86,6 +82,7 @@ class Proxy:
         pins: Pins | None = None,
         has_cookie: bool = False,
         tenancy: Tenancy | None = None,
+        moved: Moved | None = None,
     ) -> None:
         self.open = 0  # requests that have not ended, of any kind
         self.idle = asyncio.Event()  # set while none is open
@@ -107,7 +104,7 @@ class Proxy:
             barrier=barrier,
             receiver=receiver,
             sender=sender,
-            choosing=Choosing(live, pins, self._tenancy),
+            choosing=Choosing(live, pins, self._tenancy, moved or Moved()),
             stamp=self._stamp,
             tenancy=self._tenancy,
         )
@@ -127,7 +124,7 @@ class Proxy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request, count it, and note how it ended, whatever the end."""
-        passage = Passage(headers.request_id(request.headers), time.monotonic())
+        passage = Passage(headers.request_id(request.request_id), time.monotonic())
         self.open += 1
         self.idle.clear()
         try:

@@ -23,7 +23,7 @@ from vctl_agent.gateway.stamp import Stamp
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream, relay
-from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_agent.gateway.wire.message import Answer, Request
 from vctl_plans.prompt import Form
 
 CHATS = {
@@ -185,11 +185,9 @@ class Serving:
         base = self._live.engine_url
         if not base:
             raise Elsewhere("no engine is known yet", code="engine_unavailable")
-        answer = await self._upstream.ask(
-            base + path_of(request),
-            body,
-            self._tenancy.for_engine(headers.for_engine(request.headers, passage.request_id)),
-        )
+        lines = headers.for_engine(request.head, self._tenancy.kept_here)
+        lines += headers.id_line(passage.request_id) + self._tenancy.engine_line
+        answer = await self._upstream.ask(base, path_of(request), lines, body)
         try:
             return await relay(
                 answer,

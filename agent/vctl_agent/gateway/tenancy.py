@@ -19,6 +19,7 @@ from vctl_plans.routing import TENANT_HEADER, cache_salt
 
 _BEARER = "bearer"
 _AUTHORIZATION, _API_KEY = "authorization", "x-api-key"
+_KEY_FIELDS = frozenset({_AUTHORIZATION, _API_KEY})
 
 
 class Tenancy:
@@ -31,7 +32,11 @@ class Tenancy:
 
     def __init__(self, keys: ApiKeys | None = None, *, engine_key: str = "") -> None:
         self._keys = keys
-        self._engine_key = engine_key
+        is_clients = keys is None and not engine_key  # a client's own key is for the engine
+        self.kept_here = frozenset() if is_clients else _KEY_FIELDS  # fields that go no further
+        self.engine_line = (
+            b"Authorization: Bearer %b\r\n" % engine_key.encode() if engine_key else b""
+        )
 
     @property
     def checks_keys(self) -> bool:
@@ -103,21 +108,6 @@ class Tenancy:
             )
 
         return salted_body(call, salted)
-
-    def for_peer(self, fields: Fields) -> Fields:
-        """Take the client's key out of what a peer is sent."""
-        if self._keys is not None:
-            fields.popall(_AUTHORIZATION, None)
-            fields.popall(_API_KEY, None)
-        return fields
-
-    def for_engine(self, fields: Fields) -> Fields:
-        """Take the client's key out of what the engine is sent, and put the engine's own in."""
-        self.for_peer(fields)
-        if self._engine_key:
-            fields.popall(_API_KEY, None)
-            fields["Authorization"] = f"Bearer {self._engine_key}"
-        return fields
 
 
 def _brought(headers: Fields) -> set[str]:
