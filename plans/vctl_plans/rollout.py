@@ -157,11 +157,15 @@ class Entry(Value, frozen=True, kw_only=True):
     at: str = ""  # the writer's own clock, UTC: for people, and no decision rests on it
 
 
+DEFAULT_TENANT = "default"
+"""Whose a service is that no tenant was given."""
+
+
 class ServiceSpec(Value, frozen=True, kw_only=True):
     """A public model name."""
 
     service: str
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT  # whose API keys reach it, where gateways ask for keys
     mode: Mode = Mode.GATEWAY
     retired: Route | None = None  # the last route, once the service was let go: see `ejecting`
     by: Actor = Actor()

@@ -134,8 +134,8 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="apply a release's prompt to nothing",
         file=f"{_AGENT}/gateway/call.py",
-        old="    if is_chat and target.template:\n",
-        new="    if is_chat and not target.model:\n",
+        old="    if form and target.template:\n",
+        new="    if form and not target.model:\n",
         tests=("tests/gateway/test_prompts.py",),
     ),
     # -- groups, barriers, absences ------------------------------------------------------------

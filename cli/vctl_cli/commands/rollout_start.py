@@ -24,7 +24,15 @@ from vctl_cli.componentflags import (
 )
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
+from vctl_cli.groupflags import (
+    GroupName,
+    Headers,
+    Percent,
+    Tenant,
+    Users,
+    group_content,
+    owner_of,
+)
 from vctl_cli.options import (
     AllowDowntime,
     DirectService,
@@ -79,6 +87,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     supersede: bool = False
     new_service: bool = False
     mode: Mode = Mode.GATEWAY  # of a new service
+    owner: str = ""  # tenant of a new service
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,8 +189,12 @@ def start(
             adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root),
             weights=(weights, weights_root), hash_on_nodes=hash_on_nodes, push=push,
         ),
-        group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
+        group=group_content(
+            name=group, users=user, tenant="" if new_service else tenant, headers=header,
+            percent=percent,
+        ),
         mode=_mode(is_direct=direct, is_new=new_service),
+        owner=owner_of(tenant) if new_service else "",
     )  # fmt: skip
     content = plan_content(flags, session)
     if print_plan:
@@ -317,7 +330,12 @@ async def begin(
 
     async def read() -> Reading:
         return await read_service(
-            store, keys, document.service, brings_base=brings_base, mode=flags.mode
+            store,
+            keys,
+            document.service,
+            brings_base=brings_base,
+            mode=flags.mode,
+            tenant=flags.owner,
         )
 
     return await carry_out(store, keys, read, decide)
