@@ -23,6 +23,7 @@ from vctl_agent.application import Application
 from vctl_agent.candidate import Candidate
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.epochs import Epochs
 from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.restarting import Restarter
@@ -87,7 +88,8 @@ class Agent:
         self._last_report: NodeReport | None = None
         self._store_problem = "the store has not answered yet"
         kept = open_kept(settings)
-        watch = EngineWatch(engine, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts)
+        counted = Epochs(engine, kept.probed, kept.epoch)
+        watch = EngineWatch(counted, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts)
         application = Application(
             settings.state,
             kept.artifacts,
@@ -97,7 +99,7 @@ class Agent:
         )
         application.open()
         executor = Executor(
-            engine=engine,
+            engine=counted,
             golden=GoldenReader(store, self._keys),
             watch=watch,
             artifacts=kept.artifacts,

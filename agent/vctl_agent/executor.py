@@ -16,7 +16,8 @@ from vctl_agent import admission
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
-from vctl_agent.engines.port import Description, Engine
+from vctl_agent.engines.epochs import Epochs
+from vctl_agent.engines.port import Description
 from vctl_agent.engines.proving import Prover
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.fetched import Fetched
@@ -100,7 +101,7 @@ class Executor:
     def __init__(
         self,
         *,
-        engine: Engine,
+        engine: Epochs,
         golden: GoldenReader,
         watch: EngineWatch,
         artifacts: ArtifactStore,
@@ -310,8 +311,8 @@ class Executor:
     async def _probe(self, release: Release, golden: str, *, under: str) -> None:
         """Prove the model, and then the release: each is noted by itself, and not asked again."""
         name, before = release.engine_name, self._watch.latest
-        asked = under or name
-        is_proven = before is not None and self._probed.has(before.incarnation, name or BASE)
+        asked, drops = under or name, self._probed.drops
+        is_proven = before is not None and self._probed.is_current(before.incarnation, name or BASE)
         noted = golden_name(name, release.digest, golden) if is_proven and golden else name or BASE
         try:
             if noted == (name or BASE):
@@ -322,7 +323,7 @@ class Executor:
             await self._same_engine(before, asked, refusal)
             raise
         after = await self._same_engine(before, asked)
-        self._probed.add(after.incarnation, noted, note)
+        self._probed.add(after.incarnation, noted, note, drops=drops)
 
     async def _asked(
         self, engine: Description | None, release: Release, golden: str, *, under: str

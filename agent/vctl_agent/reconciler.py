@@ -232,6 +232,7 @@ class Reconciler:
             is_apart=goes,
             no_place=self._places.problem(service, release) if is_wanted and not goes else "",
             is_probed=held.is_probed,
+            is_due=held.is_due,
             is_offered=heard is not None and is_offered(service, release, heard, held),
             in_flight=in_flight(service, release, heard, held) if heard else None,
             draining_s=self._draining_s(key, may_unload=may_unload or goes),
@@ -270,12 +271,12 @@ class Reconciler:
         if facts.is_wanted and not self._has_gateway:
             return _NO_GATEWAY
         doing = self._doing.get(own(release)) or self._doing.get(release.engine_name)
-        if doing:
+        if doing and doing is not NodePhase.READY:
             return Verdict(doing)
         if not engine and facts.may_unload and not _has_ended(service):
             return Verdict(NodePhase.DRAINING, reason=self._engine.problem)  # none knows if it went
         verdict = assess(facts)
-        if verdict.action is Action.NONE:
+        if verdict.action is Action.NONE or doing:  # what is ready is only probed again
             return verdict
         if verdict.action is not Action.STAGE and not engine:
             return Verdict(NodePhase.FAILED, reason=self._engine.problem)
@@ -363,6 +364,7 @@ class Reconciler:
             node=self._node,
             boot_id=self._boot_id,
             incarnation=engine.incarnation if engine else "",
+            cache_epoch=engine.cache_epoch if engine else 0,
             base=self._base.held_root,
             releases=tuple(
                 ReleaseReport(
