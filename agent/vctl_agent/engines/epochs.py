@@ -62,10 +62,13 @@ class EpochFile:
 
     def _take(self, record: _Record) -> None:
         self._record = record
+        self._save()
+
+    def _save(self) -> None:
         temporary = self._path.with_suffix(".new")
         try:
             with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(record))
+                file.write(msgspec.json.encode(self._record))
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self._path)
