@@ -71,9 +71,7 @@ class Probed:
         """Return how far this run's own answers lie apart; None: it was not measured."""
         return self._record.noise if self._record.incarnation == incarnation else None
 
-    def add(
-        self, incarnation: str, name: str, note: str = "", *, drops: int | None = None
-    ) -> None:
+    def add(self, incarnation: str, name: str, note: str = "", *, drops: int | None = None) -> None:
         """Note that it was done for *name*; on disk when this returns, if the disk takes it.
 
         Args:

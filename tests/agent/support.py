@@ -196,7 +196,7 @@ class Node:
         state = folder / "state"
         self.artifacts = artifacts or ArtifactStore(state, [folder])
         self.artifacts.open()
-        probed = Probed(state / "probed.json")
+        self.probed = probed = Probed(state / "probed.json")
         probed.open()
         self.registered = Registered(state / "registered.json")
         self.registered.open(())

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from uuid import uuid4
 
@@ -133,7 +134,7 @@ class Load:
             headers={"content-type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=60) as response:
-            release = int(response.headers["x-vctl-release"])
+            release = self._release(response.headers)
             if not is_stream:
                 return Answer(release, prompt, said(json.load(response)))
             running = Running()
@@ -142,6 +143,9 @@ class Load:
             assert running.is_whole, "the stream broke off"
             streamed = Said(tuple(running.logprobs), tuple(running.tokens), cached=0)
             return Answer(release, prompt, streamed)
+
+    def _release(self, headers: Message) -> int:
+        return int(headers["x-vctl-release"])
 
     @contextmanager
     def running(self, *, clients: int = 3) -> Iterator["Load"]:
