@@ -49,8 +49,8 @@ class Prover:
     async def prove(self, name: str) -> str:
         """Prove that a model answers from its own cache only, and otherwise than the base.
 
-        The base model is proven first, once per cache epoch: what it holds under an adapter that
-        nobody trusts would be nobody's word either.
+        The base model is proven first, once per run of the engine: what it holds under an adapter
+        that nobody trusts would be nobody's word either. After a flush it is due for its own sake.
 
         Args:
             name: An adapter; empty: the base model itself.
@@ -66,7 +66,8 @@ class Prover:
             return "not probed: the engine tells no log-probabilities"
         async with self._measuring:
             noise = self._probed.noise(now.incarnation)
-            if noise is None or not self._probed.is_current(now.incarnation, BASE):
+            is_due = not name and not self._probed.is_current(now.incarnation, BASE)
+            if noise is None or is_due:
                 noise = await self._prove_base(now, noise)
         if not name:
             return self._probed.note(now.incarnation, BASE)
