@@ -30,6 +30,7 @@ from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.kept import open_kept
 from vctl_agent.naming import Namer
+from vctl_agent.orphans import Orphans
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
@@ -82,11 +83,9 @@ class Agent:
         self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
         self._hasher = Hasher(kept.artifacts.describe, self._wake)
         self._reconciler = self._made_reconciler(executor)
-        self._following = Following(
-            store,
-            self._keys,
-            [self._reconciler.want, self._statistics.watch, self._collecting.follow],
-        )
+        self._orphans = self._made_orphans()
+        followers = (self._reconciler.want, self._statistics.watch, self._collecting.follow)
+        self._following = Following(store, self._keys, [*followers, self._orphans.follow])
         self._office = self._made_office()
         self._presence = self._made_presence()
 
@@ -159,6 +158,16 @@ class Agent:
             memory=Gpus().memory,
         )
 
+    def _made_orphans(self) -> Orphans:
+        return Orphans(
+            self._kept.artifacts,
+            self._watch,
+            self._link,
+            fleet=self._known_fleet,
+            unload=self._reconciler.unload_orphan,
+            has_gateway=self._settings.gateway != "none",
+        )
+
     def _made_office(self) -> Office:
         settings = self._settings
         return Office(
@@ -207,6 +216,7 @@ class Agent:
 
     def _wake(self) -> None:
         self._reconciler.wake()
+        self._orphans.look()
         self._restarter.look()
 
     def _on_engine(self) -> None:
@@ -269,6 +279,7 @@ class Agent:
         group.create_task(self._hasher.answer())
         group.create_task(sweep(self._kept.artifacts, self._reconciler.wanted_roots))
         group.create_task(self._namer.answer())
+        group.create_task(self._orphans.run())
         if settings.scrub_interval:
             group.create_task(self._inspector.scrub(settings.scrub_interval))
         if settings.conduct:

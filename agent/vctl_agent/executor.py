@@ -126,6 +126,16 @@ class Executor:
         else:
             await self._application.give(release)
 
+    async def unload_orphan(self, name: str) -> None:
+        """Have the engine hold *name* no more, which is no release's that is known.
+
+        Raises:
+            VctlError: It lists it still, or refused.
+        """
+        with condemning(self._watch):
+            await self._changes.unload(name)
+        self._crashpoints.passed("orphan unloaded")
+
     async def name_publicly(self, release: Release) -> str:
         """Have the engine hold *release* under its service's own name, and list it; or find it so.
 

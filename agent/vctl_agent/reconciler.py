@@ -80,6 +80,7 @@ class Reconciler:
         self._drain_began: dict[Key, float] = {}
         self._tries = Tries(clock)
         self._doing = doing = Doing(executor, self._tries, self.wake)
+        self.unload_orphan = doing.unload_orphan
         self._base = BaseChange(node, artifacts=artifacts, swap=executor.swap_base, clock=clock)
         self._holdings = Holdings(artifacts, probed, application, self._base.is_held)
         self._places = Places(

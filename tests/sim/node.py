@@ -27,6 +27,7 @@ from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.golden import GoldenReader
 from vctl_agent.local import GatewayState, GatewayStatistics
+from vctl_agent.orphans import Orphans
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
@@ -168,6 +169,14 @@ class Agent:
             on_report=self._on_report,
             clock=process.clock,
         )
+        self.orphans = Orphans(
+            artifacts,
+            self._watch,
+            self.link,
+            fleet=self._known,
+            unload=self.reconciler.unload_orphan,
+            clock=process.clock,
+        )
         record = NodeRecord(node=node.name, boot_id=boot_id, engine="sim")
         self.presence = Presence(
             self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
@@ -196,6 +205,7 @@ class Agent:
         process.spawn(self.presence.write_reports())
         process.spawn(self.statistics.run())
         process.spawn(self.collecting.run())
+        process.spawn(self.orphans.run())
         process.spawn(self._watch.refresh())
         self.client.follow(self.node.etcd.keys.services, self._want)
         self.node.gateway.greet()
@@ -257,6 +267,7 @@ class Agent:
             self._timer.cancel()
             self._timer = None
         self.collecting.look()
+        self.orphans.look()
         sleep_s = self.reconciler.cycle(self.link)
         self._tell_gateway()
         if sleep_s < _LONG_S or self._has_something_to_wait_for():
