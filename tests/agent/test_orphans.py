@@ -149,7 +149,7 @@ async def test_what_the_gateway_may_still_hand_out_stays(restored: Restored) -> 
     stale = msgspec.structs.replace(told.ready[0], model=f"base:{restored.name(2)}")
 
     class Stale:
-        heard = GatewayState(boot_id="g", accepted=(stale,))
+        heard = GatewayState(boot_id="g", routes={}, accepted=(stale,))
 
     restored.orphans._link = Stale()  # type: ignore[assignment]
     await restored.wait(40)
