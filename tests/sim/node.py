@@ -50,6 +50,7 @@ class MemoryProbed(Probed):
     """What was probed, on a simulated disk."""
 
     def __init__(self, disk: Disk) -> None:
+        super().__init__(Path(disk.name))
         self._disk = disk
         self._record = _record(*disk.probed)
 

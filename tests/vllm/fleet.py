@@ -107,7 +107,10 @@ class Answer:
 
 @dataclass
 class Load:
-    """Clients that keep asking, every other answer as a stream; each request a session."""
+    """Clients that keep asking, every other answer as a stream; each request a session.
+
+    With a breath in between: engines that start meanwhile need the machine too.
+    """
 
     urls: Sequence[str]
     answers: list[Answer] = field(default_factory=list)
@@ -123,7 +126,7 @@ class Load:
                 self.answers.append(self._ask(url, prompt, is_stream=bool(number % 2)))
             except (OSError, ValueError, KeyError, AssertionError) as error:
                 self.failures.append(repr(error))
-                self._stop.wait(0.1)
+            self._stop.wait(0.05)
             number += 1
 
     def _ask(self, url: str, prompt: int, *, is_stream: bool) -> Answer:
