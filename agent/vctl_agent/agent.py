@@ -67,9 +67,9 @@ class Agent:
         self._last_report: NodeReport | None = None
         self._kept = kept = open_kept(settings)
         self._exposure = Exposure(settings.engine_url)
-        counted = Epochs(engine, kept.probed, kept.epoch)
+        self._counted = Epochs(engine, kept.probed, kept.epoch)
         self._watch = EngineWatch(
-            counted, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts
+            self._counted, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts
         )
         self._restarter = self._made_restarter()
         self._application = self._made_application()
@@ -78,7 +78,7 @@ class Agent:
             settings.gateway, settings.socket, self._wake, on_statistics=self._statistics.take
         )
         self._collecting = self._made_collecting()
-        executor = self._made_executor(counted)
+        executor = self._made_executor()
         self._namer = Namer(executor, self._known_releases, self._wake)
         self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
         self._hasher = Hasher(kept.artifacts.describe, self._wake)
@@ -130,9 +130,9 @@ class Agent:
             crashpoints=self._crashpoints,
         )
 
-    def _made_executor(self, engine: Epochs) -> Executor:
+    def _made_executor(self) -> Executor:
         return Executor(
-            engine=engine,
+            engine=self._counted,
             golden=GoldenReader(self._store, self._keys),
             watch=self._watch,
             artifacts=self._kept.artifacts,
