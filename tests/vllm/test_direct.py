@@ -93,7 +93,7 @@ def test_name_goes_to_the_next_release_and_back(
         assert is_answered_by(vllms, right, "v1")
         load.wait_for(10)
 
-    # Between its unload and its load vLLM knows no such name, though it is paused: docs/adoption.md.
+    # Between unload and load vLLM knows no such name, though it is paused: docs/adoption.md.
     assert [] == [failure for failure in load.failures if "HTTPError 404" not in failure]
     assert [] == [a for a in load.answers if not _is_of_one(a, right)]
     assert (list(of_first.tokens), list(of_second.tokens)) == (first.tokens, second.tokens)
