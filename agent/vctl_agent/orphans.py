@@ -113,7 +113,8 @@ class Orphans:
         return orphans(
             fleet,
             held,
-            requested={(each.service, each.number) for each in (*ready, *in_flight)},
+            requested={(r.service, r.number) for r in ready}
+            | {(r.service, r.number) for r in in_flight},
             offered={each.model.rpartition(":")[2] for each in ready},
         )
 

@@ -258,10 +258,10 @@ class Reconciler:
         if not engine and facts.may_unload and not _has_ended(service):
             return Verdict(NodePhase.DRAINING, reason=self._engine.problem)  # none knows if it went
         verdict = assess(facts)
+        if verdict.action not in {Action.NONE, Action.STAGE} and not engine:
+            return Verdict(NodePhase.FAILED, reason=self._engine.problem)
         if verdict.action is Action.NONE or doing:  # what is ready is only probed again
             return verdict
-        if verdict.action is not Action.STAGE and not engine:
-            return Verdict(NodePhase.FAILED, reason=self._engine.problem)
         is_foreign = release.adapter is not None and bool(release.adapter.adopted)
         work = Work(
             verdict.action,

@@ -1,5 +1,6 @@
 """Every drop of an engine's caches is counted, and followed by probes, whoever asked for it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,21 @@ async def test_what_is_due_is_on_disk_before_the_engine_is_asked(tmp_path: Path)
     assert [False] == seen
 
 
+async def test_probe_that_begins_during_a_flush_does_not_count(tmp_path: Path) -> None:
+    """(1) It is begun; (2) the engine drops its caches, and answers; (3) the probe ends."""
+
+    class Busy(FakeEngine):
+        async def flush(self) -> None:
+            self.begun = counted.probed.drops
+
+    counted = Counted(tmp_path, Busy())
+    await counted.engine.flush()
+    counted.probed.add("fake-1", "support@1", drops=counted.fake.begun)  # type: ignore[attr-defined]
+    assert not counted.probed.has("fake-1", "support@1")
+    counted.probed.add("fake-1", "support@1", drops=counted.probed.drops)
+    assert counted.probed.is_current("fake-1", "support@1")
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
@@ -131,6 +147,7 @@ async def test_flush_has_all_probed_again_under_what_serves(node: Node, tmp_path
         assert node.link.told
         assert [1] == [ready.number for ready in node.link.told.ready]
         asked.append(model)
+        await asyncio.sleep(0.02)
         return await answer(model, question, salt=salt)
 
     node.engine.answer = noted  # type: ignore[method-assign]
@@ -142,6 +159,24 @@ async def test_flush_has_all_probed_again_under_what_serves(node: Node, tmp_path
     assert [(NodePhase.READY, 2)] == [
         (node.phase(1), report.cache_epoch) for report in node.reports
     ]
+
+
+async def test_engine_that_goes_away_meanwhile_is_said(node: Node, tmp_path: Path) -> None:
+    """What is probed again is ready only as long as all else is well."""
+    name = await serving(node, tmp_path)
+    goes_on = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> Answer:
+        node.engine.is_away = True
+        await goes_on.wait()
+        raise TemporaryEngineError("the engine does not answer")
+
+    node.engine.answer = never  # type: ignore[method-assign,assignment]
+    await node.counted.flush()
+    await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
+    goes_on.set()
+
+    assert name in node.engine.adapters
 
 
 async def test_base_that_serves_is_probed_again(node: Node, tmp_path: Path) -> None:
