@@ -284,7 +284,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="serve without taking a reference",
-        file=f"{_AGENT}/gateway/proxy.py",
+        file=f"{_AGENT}/gateway/serving.py",
         old="        with self._references.hold(release_id):\n",
         new="        if release_id:\n",
         tests=("tests/gateway/test_streaming.py",),
