@@ -37,7 +37,6 @@ from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.settings import Settings
-from vctl_agent.sweeping import sweep
 from vctl_agent.telling import ThisNode
 from vctl_agent.term import Office
 from vctl_plans.capability import EngineFacts
@@ -165,7 +164,6 @@ class Agent:
             self._link,
             fleet=self._known_fleet,
             unload=self._reconciler.unload_orphan,
-            has_gateway=self._settings.gateway != "none",
         )
 
     def _made_office(self) -> Office:
@@ -207,9 +205,9 @@ class Agent:
         return msgspec.structs.replace(
             report,
             checks=self._inspector.checks,
-            hashed=self._hasher.hashed,
-            named=self._namer.named,
-            collected=self._collecting.answers,
+            hashed=self._hasher.requests.answers,
+            named=self._namer.requests.answers,
+            collected=self._collecting.requests.answers,
             disk_used=self._collecting.used,
             exposed=self._exposure.found,
         )
@@ -272,23 +270,21 @@ class Agent:
         group.create_task(self._presence.keep_record())
         group.create_task(self._presence.write_reports())
         group.create_task(self._statistics.run())
-        group.create_task(self._follow_requests())
-        group.create_task(self._inspector.answer())
-        group.create_task(self._collecting.answer())
         group.create_task(self._collecting.run())
-        group.create_task(self._hasher.answer())
-        group.create_task(sweep(self._kept.artifacts, self._reconciler.wanted_roots))
-        group.create_task(self._namer.answer())
+        self._start_answering(group)
         group.create_task(self._orphans.run())
         if settings.scrub_interval:
             group.create_task(self._inspector.scrub(settings.scrub_interval))
         if settings.conduct:
             group.create_task(self._stand())
 
-    async def _follow_requests(self) -> None:
+    def _start_answering(self, group: asyncio.TaskGroup) -> None:
+        """Answer requests of every kind, beside each other: hashing takes long, naming does not."""
         answerers = (self._inspector, self._collecting, self._hasher, self._namer)
-        asks = [each.ask for each in answerers]
-        await follow_requests(self._store, self._keys, self._settings.node, asks)
+        for each in answerers:
+            group.create_task(each.requests.run())
+        asks = [each.requests.ask for each in answerers]
+        group.create_task(follow_requests(self._store, self._keys, self._settings.node, asks))
 
     async def _stand(self) -> None:
         await election.stand(

@@ -37,7 +37,6 @@ class Orphans:
         link: The gateway.
         fleet: What the store has; None: it does not answer.
         unload: Has the engine hold an adapter no more.
-        has_gateway: Whether this node has a gateway.
         clock: Monotonic seconds.
     """
 
@@ -49,7 +48,6 @@ class Orphans:
         *,
         fleet: Callable[[], Fleet | None],
         unload: Callable[[str], Awaitable[None]],
-        has_gateway: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._artifacts = artifacts
@@ -57,7 +55,6 @@ class Orphans:
         self._link = link
         self._fleet = fleet
         self._unload = unload
-        self._has_gateway = has_gateway
         self._clock = clock
         self._due = asyncio.Event()
         self._since: dict[str, float] = {}
@@ -106,7 +103,7 @@ class Orphans:
         engine, fleet, heard = self._watch.latest, self._fleet(), self._link.heard
         if engine is None or engine.problem or fleet is None:
             return frozenset()
-        if heard is None and self._has_gateway:
+        if heard is None and not self._link.is_absent:
             return frozenset()
         held = {each.name for each in engine.adapters if self._is_ours(each.name, each.path)}
         ready, in_flight = (heard.accepted, heard.in_flight) if heard else ((), ())

@@ -7,15 +7,11 @@ the file void. A probe is of what was cached as well: once caches were dropped i
 counts until then, for the weights are the same (see `engines.epochs`).
 """
 
-import contextlib
-import os
 from pathlib import Path
 
 import msgspec
-import structlog
 
-_log = structlog.get_logger(__name__)
-
+from vctl_agent import noting
 
 BASE = "base model"
 """The name under which the base was probed; no adapter's holds a space."""
@@ -50,10 +46,7 @@ class Probed:
 
     def open(self) -> None:
         """Read what an earlier process noted; what cannot be read counts as nothing."""
-        try:
-            self._record = msgspec.json.decode(self._path.read_bytes(), type=_Record)
-        except (OSError, msgspec.MsgspecError):
-            self._record = _Record()
+        self._record = noting.noted(self._path, _Record) or _Record()
 
     def has(self, incarnation: str, name: str) -> bool:
         """Whether it was done for *name* in this run of the engine."""
@@ -123,14 +116,4 @@ class Probed:
 
     def _save(self) -> None:
         """Write the record; where that fails, the next agent's process does it once more."""
-        temporary = self._path.with_suffix(".new")
-        try:
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(self._record))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except OSError as cause:
-            _log.warning("not noted on disk", file=self._path.name, cause=str(cause))
-            with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)  # none is better than an old one
+        noting.note(self._path, self._record)  # else none: it is better than an old one

@@ -113,18 +113,6 @@ class Reconciler:
         services = self._fleet.services.values() if self._fleet else ()
         return [release for service in services for release in service.releases.values()]
 
-    def wanted_roots(self) -> set[str] | None:
-        """Return the roots of what the fleet wants here; None: it is not known yet."""
-        if self._fleet is None:
-            return None
-        return {
-            made.root
-            for service in self._fleet.services.values()
-            for number in wanted(service.route, service.rollout)
-            if number in service.releases
-            for made in service.releases[number].staged.values()
-        }
-
     async def run(self, link: GatewayLink) -> None:
         """Run cycles until cancelled; then stop what is being done."""
         try:
@@ -185,6 +173,7 @@ class Reconciler:
         release: Release,
         held: Held,
         engine: Description | None,
+        *,
         heard: GatewayState | None,
     ) -> Facts:
         rollout = service.rollout
@@ -249,7 +238,7 @@ class Reconciler:
     ) -> Verdict:
         """Return where the release is, and start the next thing unless something is being done."""
         held = self._holdings.of(service, release, engine)
-        facts = self._facts(service, release, held, engine, heard)
+        facts = self._facts(service, release, held, engine, heard=heard)
         if facts.is_wanted and not self._has_gateway:
             return _NO_GATEWAY
         doing = self._doing.phases.get(own(release)) or self._doing.phases.get(release.engine_name)

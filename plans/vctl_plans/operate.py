@@ -122,8 +122,10 @@ def start(
     _refuse_unmeetable(service, plan, roster)
     direct.refuse(service, plan, target)
     refuse_serving(target, service.current_route, service.rollout, plan.probes)
-    begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
-    return msgspec.structs.replace(begun, groups=groups, golden=golden)
+    begun = beginning(
+        service, plan, target, request, roster=Roster(nodes=roster), replaced=replaced
+    )
+    return msgspec.structs.replace(begun, release=new, groups=groups, golden=golden)
 
 
 def _wished(
@@ -166,12 +168,12 @@ def beginning(
     service: Service,
     plan: Plan,
     target: Release,
-    roster: Roster,
     request: Request,
+    *,
+    roster: Roster,
     replaced: Rollout | None,
-    new: Release | None,
 ) -> Begin:
-    """Return the beginning of a rollout that brings *target*.
+    """Return the beginning of a rollout that brings *target*, as a release that exists.
 
     Raises:
         PlanError: It changes the nodes' base, and cannot; or engines do not take it, or have no
@@ -217,7 +219,6 @@ def beginning(
         rollout=rollout,
         roster=roster,
         replaced=replaced,
-        release=new,
         route=without(route, gives_way),
         base=basing.locked(service, rollout),
         notes=placed.notes,

@@ -125,6 +125,8 @@ def a_fleet(
 class FakeLink:
     """A gateway that acts at once on what it is told; `is_away` and `in_flight` are scripted."""
 
+    is_absent = False
+
     def __init__(self) -> None:
         self.told: AgentState | None = None
         self.routes: dict[str, int] = {}

@@ -25,22 +25,17 @@ Releases = dict[int, Release]
 class Restored:
     """A node that serves release 1, and holds release 2 of which its store knows nothing."""
 
-    def __init__(self, folder: Path, releases: Releases, *, has_gateway: bool = True) -> None:
+    def __init__(self, folder: Path, releases: Releases) -> None:
         self.node = Node(folder, FakeEngine(max_adapters=2))
         self.releases = releases
         self.fleet: Fleet | None = None
-        self.has_gateway = has_gateway
-        self.orphans = self.made_orphans()
-
-    def made_orphans(self) -> Orphans:
         link: Any = self.node.link
-        return Orphans(
+        self.orphans = Orphans(
             self.node.artifacts,
             self.node.watch,
             link,
             fleet=lambda: self.fleet,
             unload=self.node.reconciler.unload_orphan,
-            has_gateway=self.has_gateway,
             clock=lambda: self.node.now,
         )
 
@@ -149,6 +144,7 @@ async def test_what_the_gateway_may_still_hand_out_stays(restored: Restored) -> 
     stale = msgspec.structs.replace(told.ready[0], model=f"base:{restored.name(2)}")
 
     class Stale:
+        is_absent = False
         heard = GatewayState(boot_id="g", routes={}, accepted=(stale,))
 
     restored.orphans._link = Stale()  # type: ignore[assignment]
@@ -217,8 +213,8 @@ async def test_node_without_a_gateway_needs_none(tmp_path: Path, releases: Relea
     """There is nobody to hear from."""
     restored = Restored(tmp_path, releases)
     await restored.begin()
-    restored.has_gateway, restored.node.link.is_away = False, True
-    restored.orphans = restored.made_orphans()
+    restored.node.link.is_away = True
+    restored.node.link.is_absent = True
     await restored.wait(32)
 
     assert restored.name(2) not in restored.held

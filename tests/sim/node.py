@@ -170,26 +170,12 @@ class Agent:
             on_report=self._on_report,
             clock=process.clock,
         )
-        self.orphans = Orphans(
-            artifacts,
-            self._watch,
-            self.link,
-            fleet=self._known,
-            unload=self.reconciler.unload_orphan,
-            clock=process.clock,
-        )
+        self.orphans = self._made_orphans(artifacts)
         record = NodeRecord(node=node.name, boot_id=boot_id, engine="sim")
         self.presence = Presence(
             self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
         )
-        self.statistics = StatisticsWriter(
-            self.client,
-            node.etcd.keys,
-            node=node.name,
-            boot_id=boot_id,
-            is_registered=lambda: self.presence.is_registered,
-            crashpoints=crashpoints,
-        )
+        self.statistics = self._made_statistics(crashpoints)
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
         self._is_awake = False
@@ -197,6 +183,26 @@ class Agent:
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
+
+    def _made_statistics(self, crashpoints: Crashpoints) -> StatisticsWriter:
+        return StatisticsWriter(
+            self.client,
+            self.node.etcd.keys,
+            node=self.node.name,
+            boot_id=self.boot_id,
+            is_registered=lambda: self.presence.is_registered,
+            crashpoints=crashpoints,
+        )
+
+    def _made_orphans(self, artifacts: Any) -> Orphans:
+        return Orphans(
+            artifacts,
+            self._watch,
+            self.link,
+            fleet=self._known,
+            unload=self.reconciler.unload_orphan,
+            clock=self.process.clock,
+        )
 
     def start(self) -> None:
         """Start all that an agent does."""

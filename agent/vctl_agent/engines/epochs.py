@@ -12,19 +12,15 @@ grows only after the engine has confirmed. So an agent that dies on the way cost
 no proof that is older than the caches.
 """
 
-import contextlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from vctl_agent.engines.port import Answer, Description, Engine, Question
+from vctl_agent.noting import note, noted
 from vctl_agent.probed import Probed
-
-_log = structlog.get_logger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -41,10 +37,7 @@ class EpochFile:
 
     def open(self) -> None:
         """Read what an earlier process noted; without it, counting begins again."""
-        try:
-            self._record = msgspec.json.decode(self._path.read_bytes(), type=_Record)
-        except (OSError, msgspec.MsgspecError):
-            self._record = _Record()
+        self._record = noted(self._path, _Record) or _Record()
 
     @property
     def epoch(self) -> int:
@@ -65,17 +58,7 @@ class EpochFile:
         self._save()
 
     def _save(self) -> None:
-        temporary = self._path.with_suffix(".new")
-        try:
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(self._record))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except OSError as cause:
-            _log.warning("not noted on disk", file=self._path.name, cause=str(cause))
-            with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)  # none is better than one that is behind
+        note(self._path, self._record)
 
 
 class Epochs:

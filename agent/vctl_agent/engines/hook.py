@@ -7,11 +7,11 @@ fields that are added to, never changed.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from vctl_agent.engines.http import EngineHttp
+from vctl_agent.engines.http import Closing, EngineHttp
 from vctl_agent.engines.openai import ask
 from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.hook import AnyHook, open_hook
@@ -69,7 +69,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class HookEngine:
+class HookEngine(Closing):
     """An engine behind a hook.
 
     Args:
@@ -84,14 +84,6 @@ class HookEngine:
         self._http = http
         self._facts: EngineFacts | None = None  # as last told
         self._seen: Description | None = None  # likewise, since the last change that was asked for
-
-    async def __aenter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Drop connections."""
-        await self.close()
 
     async def close(self) -> None:
         """Drop connections."""
