@@ -44,7 +44,7 @@ class _Loader(yaml.SafeLoader):
         """Return the next node; in a scalar that is no field's name, variables are filled in."""
         is_field = isinstance(parent, yaml.MappingNode) and index is None
         if self.check_event(yaml.ScalarEvent) and not is_field:
-            event = self.peek_event()
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             where = f"{self._where}: line {event.start_mark.line + 1}"
             event.value = variables.filled(
                 event.value, self._given.values, used=self._given.used, where=where

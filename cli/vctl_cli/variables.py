@@ -2,8 +2,8 @@
 
 The rule to keep: a value never makes structure. It is put into one scalar of the YAML before its
 type is told, so `weight: ${share}` is a number where a number is given, and what is in quotes stays
-text; fields' names are never replaced. A name that nothing gives, and one that nothing asks for, are
-both errors: a plan that is half filled in must not start.
+text; fields' names are never replaced. A name that nothing gives, and one that nothing asks for,
+are both errors: a plan that is half filled in must not start.
 """
 
 import re

@@ -58,8 +58,10 @@ def test_unquoted_value_that_is_no_number_is_refused_where_one_must_be(tmp_path:
     [
         (
             GIVEN[2:],
-            "plan.yaml: line 5: variable place is not given\n"
-            "  give it: --set place=...; given: share, soak, ticket\n",
+            (
+                "plan.yaml: line 5: variable place is not given\n"
+                "  give it: --set place=...; given: share, soak, ticket\n"
+            ),
         ),
         ((*GIVEN, "--set", "shares=6"), "--set: shares: no ${shares} is in "),
         ((*GIVEN, "--set", "shares=6"), "  did you mean 'share'?\n"),

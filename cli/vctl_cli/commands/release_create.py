@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from vctl_cli.artifacts import bring, refuse_misfit
+from vctl_cli.commands.release_show import ReleaseView
 from vctl_cli.componentflags import (
     HashOnNodes,
     Index,
@@ -84,7 +85,8 @@ def create(
         return await write(store, keys, service, made, request=request, is_new=new_service)
 
     release = session.run(act)
-    show(session, release, kind="release", table=_text(release))
+    view = ReleaseView(release=release, state="")
+    show(session, view, kind="release", table=_text(release))
     return ExitCode.DONE
 
 
