@@ -48,6 +48,7 @@ KINDS: Mapping[str, str] = {
     "release": "commands.release_show:ReleaseView",
     "releases": "commands.release_list:ReleaseList",
     "rollout": "vctl_plans.rollout:Rollout",
+    "rollout-plan": "foreseeing:PlanView",
     "rollout-status": "commands.rollout_status:RolloutView",
     "route": "routes:RouteView",
     "services": "commands.service_list:ServiceList",

@@ -13,6 +13,10 @@ ROOT = Verbs(
             "Start, follow and steer rollouts.",
             {
                 "start": Verb("rollout_start:start", "Start a rollout and follow it to its end."),
+                "plan": Verb(
+                    "rollout_plan:plan",
+                    "Show what a rollout would change, take, and be stopped by.",
+                ),
                 "validate": Verb(
                     "rollout_validate:validate",
                     "Check plan files, without etcd and without a fleet.",

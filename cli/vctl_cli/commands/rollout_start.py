@@ -212,9 +212,11 @@ async def begin(
     return await carry_out(store, keys, read, decide)
 
 
-async def wish_of(session: Session, store: Store, document: AnyDocument, flags: Flags) -> Wish:
+async def wish_of(
+    session: Session, store: Store, document: AnyDocument, flags: Flags, *, is_dry: bool = False
+) -> Wish:
     """Return what is to be carried out; this is where bytes are hashed."""
-    found = await bring(session, store, sources(document))
+    found = await bring(session, store, sources(document), is_dry=is_dry)
     plan = resolve(document, {component: made.root for component, made in found.items()})
     number = plan.to if isinstance(document, RollbackDocument) else document.release
     return Wish(
