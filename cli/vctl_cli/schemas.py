@@ -49,6 +49,7 @@ KINDS: Mapping[str, str] = {
     "releases": "commands.release_list:ReleaseList",
     "rollout": "vctl_plans.rollout:Rollout",
     "rollout-plan": "foreseeing:PlanView",
+    "rollout-record": "recounting:RolloutRecord",
     "rollout-status": "commands.rollout_status:RolloutView",
     "route": "routes:RouteView",
     "services": "commands.service_list:ServiceList",

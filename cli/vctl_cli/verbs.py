@@ -33,6 +33,7 @@ ROOT = Verbs(
                 ),
                 "retry": Verb("rollout_retry:retry", "Start the last rollout again."),
                 "history": Verb("rollout_history:history", "Show the decisions of rollouts."),
+                "show": Verb("rollout_show:show", "Show one rollout in full."),
             },
         ),
         "rollback": Verb("rollback:rollback", "Return a service to an earlier release."),

@@ -23,6 +23,7 @@ from vctl_plans.plan import Plan
 from vctl_plans.release import Actor, Artifact, Release
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
 from vctl_plans.route import Route, override_of, place_of, without
+from vctl_plans.seen import Seen
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
 from vctl_plans.wishing import roots, wished
@@ -70,6 +71,7 @@ class Continue(msgspec.Struct, frozen=True):
     rollout: Rollout
     route: Route | None
     alerts: tuple[Alert, ...] = ()  # beside the one that the decision itself deserves
+    seen: Seen | None = None  # what the conductor saw, for the history
 
 
 def start(

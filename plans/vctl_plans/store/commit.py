@@ -10,6 +10,7 @@ import msgspec
 
 from vctl_plans import basing
 from vctl_plans.alert import Alert, decided
+from vctl_plans.chronicle import traffic
 from vctl_plans.codec import encode
 from vctl_plans.ejecting import Ejection
 from vctl_plans.errors import Conflict, Indeterminate
@@ -19,6 +20,7 @@ from vctl_plans.operate import Begin, Continue
 from vctl_plans.peers import Peers
 from vctl_plans.release import Actor, Release
 from vctl_plans.rollout import Entry, Progress, Rollout, ServiceSpec
+from vctl_plans.seen import Seen
 from vctl_plans.snapshot import Service
 from vctl_plans.store.port import (
     Comparison,
@@ -42,16 +44,16 @@ def begin_txn(keys: Keys, service: Service, begin: Begin, *, at: str = "") -> Tx
         begin: The decision.
         at: What the writer's own clock says, as `units.utc_text` puts it.
     """
-    name = service.name
+    name, route = service.name, begin.route or service.current_route
     compare: list[Comparison] = _as_read(keys, service)
     write: list[Operation] = [
         Put(keys.plan(begin.plan.digest), encode(begin.plan)),
         Put(keys.roster(begin.roster.digest), encode(begin.roster)),
         Put(keys.rollout(name), encode(begin.rollout)),
-        _entry(keys, begin.rollout, at),
+        _entry(keys, begin.rollout, at, Seen(traffic=traffic(route))),
     ]
     if begin.replaced and begin.replaced != service.rollout:
-        write.append(_entry(keys, begin.replaced, at))  # it was superseded: its last decision
+        write.append(_entry(keys, begin.replaced, at, None))  # it was superseded: its last decision
     if not service.spec_revision:
         write.append(_first_spec(keys, service, begin.rollout.by))
         compare.append(ModRevisionIs(keys.spec(name), 0))
@@ -89,9 +91,10 @@ def continue_txn(
     compare = _as_read(keys, service)
     if fence:
         compare.append(CreateRevisionIs(keys.conductor, fence))
+    seen = turn.seen or Seen(traffic=traffic(turn.route or service.current_route))
     write: list[Operation] = [
         Put(keys.rollout(name), encode(turn.rollout, over=service.rollout_bytes)),
-        _entry(keys, turn.rollout, at),
+        _entry(keys, turn.rollout, at, seen),
     ]
     if turn.route:
         write.append(Put(keys.route(name), encode(turn.route, over=service.route_bytes)))
@@ -211,7 +214,7 @@ def _as_read(keys: Keys, service: Service) -> list[Comparison]:
     ]
 
 
-def _entry(keys: Keys, rollout: Rollout, at: str) -> Put:
+def _entry(keys: Keys, rollout: Rollout, at: str, seen: Seen | None) -> Put:
     entry = Entry(
         rollout=rollout.id,
         seq=rollout.seq,
@@ -220,6 +223,7 @@ def _entry(keys: Keys, rollout: Rollout, at: str) -> Put:
         by=rollout.by,
         reason=rollout.reason,
         at=at,
+        seen=seen,
     )
     return Put(keys.decision(rollout.service, rollout.id, rollout.seq), encode(entry))
 
