@@ -45,6 +45,7 @@ KINDS: Mapping[str, str] = {
     "history": "commands.rollout_history:History",
     "manifest": "commands.manifest:ManifestView",
     "nodes": "render.changes:Change",
+    "override": "commands.route_override_set:HoldView",
     "release": "commands.release_show:ReleaseView",
     "releases": "commands.release_list:ReleaseList",
     "rollout": "vctl_plans.rollout:Rollout",

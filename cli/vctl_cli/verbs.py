@@ -113,7 +113,12 @@ ROOT = Verbs(
                 ),
                 "override": Verbs(
                     "Releases that groups have of their own.",
-                    {"rm": Verb("route_override_rm:rm", "End what groups have of their own.")},
+                    {
+                        "set": Verb(
+                            "route_override_set:set_override", "Hold a group to a release, at once."
+                        ),
+                        "rm": Verb("route_override_rm:rm", "End what groups have of their own."),
+                    },
                 ),
             },
         ),

@@ -17,6 +17,7 @@ from vctl_plans.errors import Conflict, Indeterminate
 from vctl_plans.fuse import Fuse
 from vctl_plans.keys import Keys
 from vctl_plans.operate import Begin, Continue
+from vctl_plans.overriding import Held
 from vctl_plans.peers import Peers
 from vctl_plans.release import Actor, Release
 from vctl_plans.rollout import Entry, Progress, Rollout, ServiceSpec
@@ -172,6 +173,24 @@ def eject_txn(keys: Keys, service: Service, done: Ejection, *, before: bytes, at
     return Txn(tuple(compare), write)
 
 
+def hold_txn(keys: Keys, service: Service, held: Held, *, at: str = "") -> Txn:
+    """Return the transaction that holds groups to a release: the route, who they are, and why.
+
+    Args:
+        keys: The fleet's keys.
+        service: The reading that the decision rests on.
+        held: The decision.
+        at: What the writer's own clock says, as `units.utc_text` puts it.
+    """
+    name, entry = service.name, msgspec.structs.replace(held.entry, at=at)
+    write: tuple[Operation, ...] = (
+        Put(keys.route(name), encode(held.route, over=service.route_bytes)),
+        Put(keys.groups(held.groups.digest), encode(held.groups)),
+        Put(keys.decision(name, entry.rollout, entry.seq), encode(entry)),
+    )
+    return Txn(tuple(_as_read(keys, service)), write)
+
+
 def progress_txn(keys: Keys, service: str, progress: Progress, *, fence: int) -> Txn:
     """Return the transaction that checkpoints how long the phase has lasted."""
     return Txn(
@@ -247,11 +266,21 @@ async def commit_own(store: Store, keys: Keys, txn: Txn, rollout: Rollout) -> in
         Conflict: It was not written, since something had changed.
         StoreUnavailable: The outcome could not be found out.
     """
+    key = keys.decision(rollout.service, rollout.id, rollout.seq)
+    return await commit_proven(store, txn, proof=key)
+
+
+async def commit_proven(store: Store, txn: Txn, *, proof: str) -> int:
+    """Commit a transaction, and find out by reading *proof*, which only it writes.
+
+    Raises:
+        Conflict: It was not written, since something had changed.
+        StoreUnavailable: The outcome could not be found out.
+    """
     try:
         return await store.commit(txn)
     except Indeterminate as cause:
-        key = keys.decision(rollout.service, rollout.id, rollout.seq)
-        found = await store.get(key)
-        if found and Put(key, found.value) in txn.operations:
+        found = await store.get(proof)
+        if found and Put(proof, found.value) in txn.operations:
             return found.mod_revision
-        raise Conflict(f"the write of {key} did not take place") from cause
+        raise Conflict(f"the write of {proof} did not take place") from cause
