@@ -47,6 +47,7 @@ KINDS: Mapping[str, str] = {
     "nodes": "render.changes:Change",
     "override": "commands.route_override_set:HoldView",
     "release": "commands.release_show:ReleaseView",
+    "release-diff": "commands.release_diff:ReleaseDiff",
     "releases": "commands.release_list:ReleaseList",
     "rollout": "vctl_plans.rollout:Rollout",
     "rollout-plan": "foreseeing:PlanView",

@@ -81,6 +81,7 @@ ROOT = Verbs(
                 "create": Verb("release_create:create", "Make a release that nothing serves yet."),
                 "list": Verb("release_list:list_releases", "List a service's releases."),
                 "show": Verb("release_show:show", "Show one release in full."),
+                "diff": Verb("release_diff:diff", "Show what two releases do not share."),
             },
         ),
         "config": Verbs(
