@@ -18,7 +18,7 @@ from typing import TextIO
 import msgspec
 import structlog
 
-from vctl_agent.gateway.background import Writer
+from vctl_agent.gateway.logwriter import Writer
 from vctl_agent.gateway.passage import Passage
 
 EVERY_S = 0.05
@@ -40,6 +40,7 @@ class _Line(msgspec.Struct, frozen=True):
     hop: str
     ms: float
     why: str | msgspec.UnsetType = msgspec.UNSET
+    tenant: str | msgspec.UnsetType = msgspec.UNSET
     group: str | msgspec.UnsetType = msgspec.UNSET
     held_ms: float | msgspec.UnsetType = msgspec.UNSET
 
@@ -130,6 +131,7 @@ def _line(passage: Passage, seconds: float) -> _Line:
         passage.leg.sender,
         int(seconds * 100_000 + 0.5) / 100,  # `round` to two places takes as long as all the rest
         passage.why or msgspec.UNSET,
+        passage.tenant or msgspec.UNSET,
         passage.group or msgspec.UNSET,
         round(held_s * 1000, 2) if held_s else msgspec.UNSET,
     )

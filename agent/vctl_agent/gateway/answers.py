@@ -43,6 +43,8 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
         answer = json_answer({"error": error}, status=self.status)
         if self.status == 503:  # noqa: PLR2004
             answer.add("Retry-After", str(RETRY_AFTER_S))
+        if self.status == 401:  # noqa: PLR2004
+            answer.add("WWW-Authenticate", "Bearer")  # RFC 9110 section 11.6.1
         return answer
 
 

@@ -49,13 +49,17 @@ def request_id(given: str) -> str:
     return f"{_RUN}{next(_count):016x}"
 
 
-def for_engine(head: Head) -> bytes:
+def for_engine(head: Head, kept_here: frozenset[str] = frozenset()) -> bytes:
     """Return a request's fields for the engine, as lines; what is vctl's own stays here.
 
     The request's id is still to be added; so are the body's length and the engine's address.
+
+    Args:
+        head: The request's.
+        kept_here: More names of fields that stay here; always the same of one listener's heads.
     """
     if head.passed is None:
-        passed = _passed(head.fields, _NOT_TO_ENGINE)
+        passed = _passed(head.fields, _NOT_TO_ENGINE | kept_here)
         passed.setdefault("Content-Type", "application/json")
         passed["Accept-Encoding"] = "identity"
         head.passed = written(passed.items())

@@ -14,6 +14,7 @@ class Passage(msgspec.Struct):
     request_id: str
     id_line: bytes  # the field that tells it
     started_s: float
+    tenant: str = ""  # of the request's key; empty: nobody is asked for one
     service: str = ""
     release: int = 0
     route: int = 0
