@@ -244,8 +244,8 @@ class History:
         rollout, route = world.rollout, world.route
         assert rollout
         # With few places a release of a plan that cannot wait for one may find none, and is
-        # refused; then what served before has to serve on.
-        has_no_place = world.places < ROOMY and NO_PLACE in self.operators.refusal
+        # refused; then what served before has to serve on. What is retained gives way.
+        has_no_place = NO_PLACE in self.operators.refusal and not self._has_place()
         # After a restored backup engines may hold releases that nobody knows any more, in places
         # that nobody frees until they are restarted.
         has_no_place |= world.places < ROOMY and world.was_restored and FULL in rollout.sentence
@@ -265,6 +265,13 @@ class History:
                 raise Broken(f"I8: {node.name} holds {sorted(node.engine.adapters)}, not {names}")
             if node.engine.asked or node.gateway.references.total:
                 raise Broken(f"I4: {node.name} still counts requests")
+
+    def _has_place(self) -> bool:
+        """Whether engines have a place beside all that serves."""
+        world = self.world
+        serving = world.route.serving if world.route else frozenset[int]()
+        names = {world.service.releases[n].engine_name for n in serving} - {""}
+        return len(names) < world.places
 
     def _look_back(self) -> None:
         """I10: what was written can be read, and each operator's own request is in it."""
