@@ -15,6 +15,7 @@ from vctl_agent import admin, election
 from vctl_agent.application import Application
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.epochs import Epochs
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.restarting import Restarter
 from vctl_agent.engines.watch import EngineWatch
@@ -22,6 +23,7 @@ from vctl_agent.executor import Executor
 from vctl_agent.exposure import Exposure
 from vctl_agent.following import Following, follow_requests
 from vctl_agent.gatewaylink import open_link
+from vctl_agent.gatewayword import told_by, with_pins
 from vctl_agent.golden import GoldenReader
 from vctl_agent.gpu import Gpus
 from vctl_agent.hasher import Hasher
@@ -29,6 +31,7 @@ from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.kept import open_kept
 from vctl_agent.naming import Namer
+from vctl_agent.orphans import Orphans
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
@@ -64,8 +67,9 @@ class Agent:
         self._last_report: NodeReport | None = None
         self._kept = kept = open_kept(settings)
         self._exposure = Exposure(settings.engine_url)
+        self._counted = Epochs(engine, kept.probed, kept.epoch)
         self._watch = EngineWatch(
-            engine, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts
+            self._counted, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts
         )
         self._restarter = self._made_restarter()
         self._application = self._made_application()
@@ -74,16 +78,14 @@ class Agent:
             settings.gateway, settings.socket, self._wake, on_statistics=self._statistics.take
         )
         self._collecting = self._made_collecting()
-        executor = self._made_executor(engine)
+        executor = self._made_executor()
         self._namer = Namer(executor, self._known_releases, self._wake)
         self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
         self._hasher = Hasher(kept.artifacts.describe, self._wake)
         self._reconciler = self._made_reconciler(executor)
-        self._following = Following(
-            store,
-            self._keys,
-            [self._reconciler.want, self._statistics.watch, self._collecting.follow],
-        )
+        self._orphans = self._made_orphans()
+        followers = (self._reconciler.want, self._statistics.watch, self._collecting.follow)
+        self._following = Following(store, self._keys, [*followers, self._orphans.follow])
         self._office = self._made_office()
         self._presence = self._made_presence()
 
@@ -128,9 +130,9 @@ class Agent:
             crashpoints=self._crashpoints,
         )
 
-    def _made_executor(self, engine: Engine) -> Executor:
+    def _made_executor(self) -> Executor:
         return Executor(
-            engine=engine,
+            engine=self._counted,
             golden=GoldenReader(self._store, self._keys),
             watch=self._watch,
             artifacts=self._kept.artifacts,
@@ -154,6 +156,15 @@ class Agent:
             completed=self._completed,
             has_gateway=settings.gateway != "none",
             memory=Gpus().memory,
+        )
+
+    def _made_orphans(self) -> Orphans:
+        return Orphans(
+            self._kept.artifacts,
+            self._watch,
+            self._link,
+            fleet=self._known_fleet,
+            unload=self._reconciler.unload_orphan,
         )
 
     def _made_office(self) -> Office:
@@ -200,10 +211,12 @@ class Agent:
             collected=self._collecting.requests.answers,
             disk_used=self._collecting.used,
             exposed=self._exposure.found,
+            **told_by(self._link.heard),
         )
 
     def _wake(self) -> None:
         self._reconciler.wake()
+        self._orphans.look()
         self._restarter.look()
 
     def _on_engine(self) -> None:
@@ -218,7 +231,7 @@ class Agent:
         self._last_report = report
         self._metrics.show(report)
         self._metrics.rotten.set(len(self._inspector.rotten))
-        self._presence.report(report)
+        self._presence.report(with_pins(report, self._link.heard))
 
     def problem(self) -> str:
         """Return why the agent is not ready; nothing when it is.
@@ -261,6 +274,7 @@ class Agent:
         group.create_task(self._statistics.run())
         group.create_task(self._collecting.run())
         self._start_answering(group)
+        group.create_task(self._orphans.run())
         if settings.scrub_interval:
             group.create_task(self._inspector.scrub(settings.scrub_interval))
         if settings.conduct:

@@ -11,6 +11,7 @@ from tests.weights.building import fill, pack, zeros
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.epochs import EpochFile, Epochs
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -197,11 +198,14 @@ class Node:
         state = folder / "state"
         self.artifacts = artifacts or ArtifactStore(state, [folder])
         self.artifacts.open()
-        probed = Probed(state / "probed.json")
+        self.probed = probed = Probed(state / "probed.json")
         probed.open()
         self.registered = Registered(state / "registered.json")
         self.registered.open(())
-        self.watch = EngineWatch(self.engine, lambda: None)
+        epoch = EpochFile(state / "epoch.json")
+        epoch.open()
+        self.counted = Epochs(self.engine, probed, epoch)
+        self.watch = EngineWatch(self.counted, lambda: None)
         self.application = Application(
             state,
             self.artifacts,
@@ -211,7 +215,7 @@ class Node:
         )
         self.application.open()
         self.executor = Executor(
-            engine=self.engine,
+            engine=self.counted,
             golden=GoldenReader(self.store, KEYS),
             watch=self.watch,
             artifacts=self.artifacts,

@@ -83,6 +83,7 @@ class HookEngine(Closing):
         self._change = change
         self._http = http
         self._facts: EngineFacts | None = None  # as last told
+        self._seen: Description | None = None  # likewise, since the last change that was asked for
 
     async def close(self) -> None:
         """Drop connections."""
@@ -93,7 +94,7 @@ class HookEngine(Closing):
         raw = await self._look.run("describe", _document("describe"))
         told = _read(raw, Told)
         self._facts = told.facts
-        return Description(
+        self._seen = Description(
             facts=told.facts,
             incarnation=told.incarnation,
             base_path=told.base_path,
@@ -105,6 +106,7 @@ class HookEngine(Closing):
             problem=told.problem,
             needs_restart=told.needs_restart,
         )
+        return self._seen
 
     async def load(self, name: str, path: str) -> None:
         """Have an adapter loaded."""
@@ -115,12 +117,14 @@ class HookEngine(Closing):
         await self._do(Capability.ADAPTERS, "unload", name=name)
 
     async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
-        """Ask the engine itself; only what it holds by its hook is asked."""
-        engine = await self.describe()
-        is_adapter = any(adapter.name == model for adapter in engine.adapters)
-        if not is_adapter and model != engine.facts.base:
+        """Ask the engine itself; only what it holds by its hook is asked.
+
+        By the last look, for a probe asks a dozen times, and each look may be a program that
+        starts: on a busy node that took minutes. Whoever probes looks again afterwards.
+        """
+        asked = _request_name(self._seen, model) or _request_name(await self.describe(), model)
+        if not asked:
             raise PermanentEngineError(f"the engine has no {model}")
-        asked = engine.model(model if is_adapter else "")
         return await ask(self._http, asked, question, salt=salt)
 
     async def swap_base(self, path: str) -> None:
@@ -139,7 +143,15 @@ class HookEngine(Closing):
         facts = self._facts or (await self.describe()).facts
         if not facts.can(needed):
             raise cannot(facts, needed)
+        self._seen = None
         await self._change.run(method, _document(method, **fields))
+
+
+def _request_name(engine: Description | None, model: str) -> str:
+    """Return what a request names for *model*; empty: the engine does not hold it."""
+    if engine and any(adapter.name == model for adapter in engine.adapters):
+        return engine.model(model)
+    return model if engine and model == engine.facts.base else ""
 
 
 def open_hook_engine(
