@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# Workers for the tests: one a core.
-WORKERS ?= auto
+# Workers for the tests: three for two cores, since real fleets and clusters wait much of the time.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 1) + 1) // 2)')
 
 .PHONY: help demo test test-vllm check sim mutants fuzz bench bench-gateway fix generate wheel clean
 

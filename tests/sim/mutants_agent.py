@@ -60,6 +60,25 @@ AGENT: tuple[Mutant, ...] = (
         tests=("tests/plans/test_node_machine.py",),
     ),
     Mutant(
+        name="unload what was called back",
+        file=f"{_AGENT}/reconciler.py",
+        old="        may_unload = is_listed and not is_wanted and held.may_be_here\n",
+        new="        began = (service.name, release.number) in self._drain_began"
+        " and held.is_here\n"
+        "        is_wanted = is_wanted and not began\n"
+        "        may_unload = (is_listed or began) and not is_wanted and held.may_be_here\n",
+        tests=("tests/agent/test_reconciler.py",),
+    ),
+    Mutant(
+        name="go on with an exchange that was called back",
+        file=f"{_AGENT}/reconciler.py",
+        old="        goes = is_apart(service, release.number, self._node)\n",
+        new="        goes = is_apart(service, release.number, self._node)\n"
+        "        began = (service.name, release.number) in self._drain_began\n"
+        "        goes = goes or (began and held.is_here and is_wanted)\n",
+        tests=("tests/agent/test_reconciler.py",),
+    ),
+    Mutant(
         name="tell the gateway before the probe",
         file=f"{_AGENT}/telling.py",
         old="            if verdict.phase is NodePhase.READY and not service.is_direct\n",
