@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# Workers for the tests: one a core.
-WORKERS ?= auto
+# Workers for the tests: three for two cores, since real fleets and clusters wait much of the time.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 1) + 1) // 2)')
 
 .PHONY: help demo test test-vllm check sim mutants fuzz bench bench-gateway fix generate wheel clean
 
@@ -54,6 +54,7 @@ check: $(VENV)/dev-ok
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m vctl_cli.manpage --check
+	$(BIN)/python -m vctl_cli.schemas --check
 	$(BIN)/python -m vctl_plans.diagram --check
 
 #   make sim     20,000 histories of simulated fleets; SIM='--seed 7 --histories 500' for others
@@ -97,6 +98,7 @@ fix: $(VENV)/dev-ok
 #   make generate  write the generated files anew
 generate: $(VENV)/dev-ok
 	$(BIN)/python -m vctl_cli.manpage
+	$(BIN)/python -m vctl_cli.schemas
 	$(BIN)/python -m vctl_plans.diagram
 
 #   make wheel   build the wheel into dist/

@@ -23,6 +23,7 @@ from vctl_agent.executor import Executor
 from vctl_agent.exposure import Exposure
 from vctl_agent.following import Following, follow_requests
 from vctl_agent.gatewaylink import open_link
+from vctl_agent.gatewayword import told_by, with_pins
 from vctl_agent.golden import GoldenReader
 from vctl_agent.gpu import Gpus
 from vctl_agent.hasher import Hasher
@@ -210,6 +211,7 @@ class Agent:
             collected=self._collecting.requests.answers,
             disk_used=self._collecting.used,
             exposed=self._exposure.found,
+            **told_by(self._link.heard),
         )
 
     def _wake(self) -> None:
@@ -229,7 +231,7 @@ class Agent:
         self._last_report = report
         self._metrics.show(report)
         self._metrics.rotten.set(len(self._inspector.rotten))
-        self._presence.report(report)
+        self._presence.report(with_pins(report, self._link.heard))
 
     def problem(self) -> str:
         """Return why the agent is not ready; nothing when it is.

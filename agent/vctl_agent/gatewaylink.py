@@ -91,9 +91,11 @@ class GatewayLink:
                 if not line:
                     return
                 message = from_line(line)
-                if isinstance(message, GatewayState) and message != self.heard:
+                if isinstance(message, GatewayState):
+                    is_news = _lasting(message) != _lasting(self.heard)
                     self.heard = message
-                    self._wake()
+                    if is_news:
+                        self._wake()
                 if isinstance(message, GatewayStatistics):
                     self._on_statistics(message)
         finally:
@@ -109,6 +111,11 @@ class GatewayLink:
             if self._told:
                 writer.write(to_line(self._told))
                 await writer.drain()
+
+
+def _lasting(state: GatewayState | None) -> GatewayState | None:
+    """Return what of a gateway's word is worth waking for: not how many sessions it has seen."""
+    return msgspec.structs.replace(state, pins={}) if state else None
 
 
 class NoGateway(GatewayLink):

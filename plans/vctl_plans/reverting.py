@@ -15,12 +15,10 @@ from vctl_plans.operate import (
     Continue,
     Request,
     beginning,
-    existing_release,
     has_groups,
     is_own,
     refuse_revoked,
     refuse_unreadable,
-    roots,
     running_rollout,
     state_of,
 )
@@ -30,6 +28,7 @@ from vctl_plans.release import Release
 from vctl_plans.rollout import Cause, Rollout, Roster
 from vctl_plans.route import Route, override_of, without
 from vctl_plans.snapshot import Service
+from vctl_plans.wishing import existing_release, roots
 
 
 def rollback_now(

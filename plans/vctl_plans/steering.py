@@ -15,7 +15,6 @@ from vctl_plans.operate import (
     Continue,
     Request,
     beginning,
-    existing_release,
     is_own,
     refuse_nobody,
     refuse_revoked,
@@ -27,6 +26,7 @@ from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Cause, Promotion, Rollout, Roster
 from vctl_plans.snapshot import Service
+from vctl_plans.wishing import existing_release
 
 
 def retry(

@@ -74,6 +74,25 @@ AGENT: tuple[Mutant, ...] = (
         tests=("tests/plans/test_node_machine.py",),
     ),
     Mutant(
+        name="unload what was called back",
+        file=f"{_AGENT}/reconciler.py",
+        old="        may_unload = is_listed and not is_wanted and held.may_be_here\n",
+        new="        began = (service.name, release.number) in self._drain_began"
+        " and held.is_here\n"
+        "        is_wanted = is_wanted and not began\n"
+        "        may_unload = (is_listed or began) and not is_wanted and held.may_be_here\n",
+        tests=("tests/agent/test_reconciler.py",),
+    ),
+    Mutant(
+        name="go on with an exchange that was called back",
+        file=f"{_AGENT}/reconciler.py",
+        old="        goes = is_apart(service, release.number, self._node)\n",
+        new="        goes = is_apart(service, release.number, self._node)\n"
+        "        began = (service.name, release.number) in self._drain_began\n"
+        "        goes = goes or (began and held.is_here and is_wanted)\n",
+        tests=("tests/agent/test_reconciler.py",),
+    ),
+    Mutant(
         name="tell the gateway before the probe",
         file=f"{_AGENT}/telling.py",
         old="            if verdict.phase is NodePhase.READY and not service.is_direct\n",
@@ -162,8 +181,8 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="apply a release's prompt to nothing",
         file=f"{_AGENT}/gateway/call.py",
-        old="    if is_chat and target.template:\n",
-        new="    if is_chat and not target.model:\n",
+        old="    if form and target.template:\n",
+        new="    if form and not target.model:\n",
         tests=("tests/gateway/test_prompts.py",),
     ),
     # -- groups, barriers, absences ------------------------------------------------------------
