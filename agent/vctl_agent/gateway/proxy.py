@@ -124,11 +124,15 @@ class Proxy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request, count it, and note how it ended, whatever the end."""
-        passage = Passage(headers.request_id(request.request_id), time.monotonic())
+        request_id = headers.request_id(request.request_id)
+        passage = Passage(request_id, headers.id_line(request_id), time.monotonic())
+        if not self.open:
+            self.idle.clear()
         self.open += 1
-        self.idle.clear()
         try:
-            return await self._dispatch(request, passage)
+            if request.path in FORWARDED and request.method == "POST":
+                return await self._serve(request, passage)
+            return self._other(request, passage)
         except Refused as refused:
             return self._stamped(refused.answer(), passage)
         except EngineBroke as cause:
@@ -148,11 +152,11 @@ class Proxy:
         finally:
             self._leave(passage)
 
-    async def _dispatch(self, request: Request, passage: Passage) -> Answer:
+    def _other(self, request: Request, passage: Passage) -> Answer:
+        """Answer what no engine is asked for."""
         path = request.path
         if path in FORWARDED:
             _check_method(request, "POST")
-            return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
             passage.tenant = self._tenancy.admit(request.headers)
@@ -163,9 +167,9 @@ class Proxy:
         raise Refused(404, f"there is no {path} here", code="not_found")
 
     async def _serve(self, request: Request, passage: Passage) -> Answer:
-        is_peers = is_hop(request.headers)  # which is proved or refused once its body is here
+        is_peers = is_hop(request.head)  # which is proved or refused once its body is here
         passage.tenant = "" if is_peers else self._tenancy.admit(request.headers)
-        body = await self._read_body(request)
+        body = request.taken() if request.has_come else await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
             return await self._serving.serve_hop(request, passage, hop, body)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vctl_agent.gateway.target import Target
 from vctl_agent.local import AgentState, ReadyRelease
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
@@ -55,6 +56,12 @@ class RouteAt(msgspec.Struct, frozen=True):
     def is_split(self) -> bool:
         """Whether it depends on the request which release it gets."""
         return bool(self.route.candidate or self.route.overrides)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all requests that name no release get the stable one, and no pin."""
+        route = self.route
+        return not (route.candidate or route.overrides or route.pinnable)
 
     @property
     def groups(self) -> frozenset[str]:
@@ -159,31 +166,6 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
             if not at.is_direct
             for number in sorted(at.route.serving)
         ]
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A release that this node's engine may be handed requests for."""
-
-    service: str
-    tenant: str
-    number: int
-    digest: str
-    model: str  # the name to ask the engine for
-    weights_root: str
-    adapter_root: str
-    salt: str  # the cache salt of a request that brings none of its own
-    template: Template | None = None  # what is applied to its chats
-
-    def salted(self, client_salt: str) -> str:
-        """Return the cache salt of a request that brings *client_salt*."""
-        if not client_salt:
-            return self.salt
-        return cache_salt(
-            tenant=self.tenant,
-            weights_root=self.weights_root,
-            adapter_root=self.adapter_root,
-            client_salt=client_salt,
-        )
 
 
 def applied(known: Known, update: Update, prefix: str) -> Known:
