@@ -15,7 +15,7 @@ from vctl_agent.gateway.pins import Pin, Pins
 from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.wire.fields import Fields
-from vctl_plans.routing import Choice, Refusal, Why, choose
+from vctl_plans.routing import RELEASE_HEADER, Choice, Refusal, Why, choose
 
 
 class Choosing:
@@ -41,6 +41,7 @@ class Choosing:
             Refused: No release may serve the request.
         """
         live, route = self._live, at.route
+        _refuse_two_releases(headers)
         pin = self._pins.read(call.model, headers) if self._pins and at.is_split else None
         asked = read_asked(
             call,
@@ -65,3 +66,10 @@ class Choosing:
         """Return what root has said for this node, if anything."""
         release = self._live.overridden(service) if self._live.overrides else 0
         return Choice(release, Why.BREAK_GLASS) if release else None
+
+
+def _refuse_two_releases(headers: Fields) -> None:
+    named = headers.getall(RELEASE_HEADER, ())
+    if len(named) > 1 and len(set(named)) > 1:
+        message = f"{RELEASE_HEADER} names two releases"
+        raise Refused(400, message, code="invalid_release", param=RELEASE_HEADER)
