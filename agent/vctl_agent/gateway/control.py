@@ -14,6 +14,7 @@ import structlog
 
 _MODE = 0o600
 _WITHIN_S = 5.0
+_READY_WITHIN_S = 2.0
 _MAX_ASKED_BYTES = 64 * 1024
 
 _log = structlog.get_logger()
@@ -33,11 +34,19 @@ class Control:
     def __init__(self, path: Path, act: Act) -> None:
         self._path = path
         self._act = act
+        self._listens = asyncio.Event()
+
+    async def ready(self) -> None:
+        """Return once it listens; what keeps it from that (it is logged) keeps nobody waiting."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_READY_WITHIN_S):
+                await self._listens.wait()
 
     async def run(self) -> None:
         """Serve until cancelled."""
         loop = asyncio.get_running_loop()
         with self._listening() as listener:
+            self._listens.set()
             while True:
                 connection, _ = await loop.sock_accept(listener)
                 connection.setblocking(False)

@@ -131,7 +131,9 @@ class Proxy:
         self.open += 1
         self.idle.clear()
         try:
-            return await self._dispatch(request, passage)
+            if request.path in FORWARDED and request.method == "POST":
+                return await self._serve(request, passage)
+            return self._other(request, passage)
         except Refused as refused:
             return self._stamped(refused.answer(), passage)
         except EngineBroke as cause:
@@ -151,11 +153,11 @@ class Proxy:
         finally:
             self._leave(passage)
 
-    async def _dispatch(self, request: Request, passage: Passage) -> Answer:
+    def _other(self, request: Request, passage: Passage) -> Answer:
+        """Answer what no engine is asked for."""
         path = request.path
         if path in FORWARDED:
             _check_method(request, "POST")
-            return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
             passage.tenant = self._tenancy.admit(request.headers)
@@ -169,7 +171,7 @@ class Proxy:
         _check_form(request)
         is_peers = is_hop(request.headers)  # which is proved or refused once its body is here
         passage.tenant = "" if is_peers else self._tenancy.admit(request.headers)
-        body = await self._read_body(request)
+        body = request.taken() if request.has_come else await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
             return await self._serving.serve_hop(request, passage, hop, body)

@@ -173,6 +173,14 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     adapter_root: str
     salt: str  # the cache salt of a request that brings none of its own
     template: Template | None = None  # what is applied to its chats
+    model_json: msgspec.Raw = msgspec.Raw()  # both as they stand in a request
+    salt_json: msgspec.Raw = msgspec.Raw()
+
+    def __post_init__(self) -> None:
+        """Write once what every request takes."""
+        for name, value in (("model_json", self.model), ("salt_json", self.salt)):
+            written = msgspec.Raw(msgspec.json.encode(value))
+            msgspec.structs.force_setattr(self, name, written)
 
     def salted(self, client_salt: str) -> str:
         """Return the cache salt of a request that brings *client_salt*."""

@@ -1,9 +1,9 @@
 """The engine's side of a request: ask, and relay the answer as it comes.
 
-Nothing is queued here: a chunk is read when the client has taken the one before, so back-pressure
-goes through to the engine, and a client that goes away closes the engine's connection, which aborts
-the generation. An engine that breaks off breaks the client's connection as well: an answer that was
-cut short must not look whole.
+Nothing is queued here: a chunk is passed on in the step in which it comes, and none is read while
+the client does not take what was sent, so back-pressure goes through to the engine. A client that
+goes away closes the engine's connection, which aborts the generation. An engine that breaks off
+breaks the client's connection as well: an answer that was cut short must not look whole.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from vctl_agent.gateway.headers import for_client
 from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import EventStream, ModelName
 from vctl_agent.gateway.wire.client import Pool, Unreachable
-from vctl_agent.gateway.wire.incoming import Broken, Incoming, Late
+from vctl_agent.gateway.wire.incoming import Broken, Incoming, Into, Late
 from vctl_agent.gateway.wire.message import Answer, Request
 
 Stamp = Callable[[Answer], None]
@@ -95,10 +95,7 @@ def _begun(answer: Incoming, body: bytes = b"") -> Answer:
 
 
 async def _whole(answer: Incoming, name: ModelName, stamp: Stamp) -> Answer:
-    try:
-        body = await answer.read()
-    except (Broken, Late) as cause:
-        raise _refused(cause) from cause
+    body = answer.taken() if answer.is_whole else await _rest(answer)
     is_error = answer.status >= _FIRST_ERROR_STATUS
     response = _begun(answer, name.restored_text(body) if is_error else name.restored(body))
     stamp(response)
@@ -116,12 +113,17 @@ async def _stream(
     response = _begun(answer)
     stamp(response)
     await request.begin(response)
-    while chunk := await _next_chunk(answer):
+    way = request.way
+
+    def pass_on(piece: bytes) -> bool:
         if seen:
             seen.streamed()
-        passed = events.feed(chunk) if events else chunk
-        if passed:
-            await request.write(passed)
+        way.write_piece(events.feed(piece) if events else piece)
+        return not way.is_full
+
+    while not answer.is_spent:
+        await _poured(answer, pass_on)
+        await way.drained()
     if events and (rest := events.end()):
         await request.write(rest)
     if events and seen:
@@ -130,9 +132,16 @@ async def _stream(
     return response
 
 
-async def _next_chunk(answer: Incoming) -> bytes:
+async def _rest(answer: Incoming) -> bytes:
     try:
-        return await answer.next()
+        return await answer.read()
+    except (Broken, Late) as cause:
+        raise _refused(cause) from cause
+
+
+async def _poured(answer: Incoming, into: Into) -> None:
+    try:
+        await answer.pour(into)
     except (Broken, Late) as cause:
         raise EngineBroke(str(cause) or type(cause).__name__) from cause
 

@@ -68,7 +68,8 @@ class Pool:
         link = self._kept(place) or await self._connected(place)
         answer = link.send(head, body)
         try:
-            await answer.begun()
+            while not answer.has_head:
+                await answer.news()
         except BaseException:  # also of a cancellation the engine learns
             answer.close()
             raise

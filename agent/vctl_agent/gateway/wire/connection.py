@@ -127,6 +127,11 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the client does not take what was sent."""
+        return self._drain is not None
+
     async def drained(self) -> None:
         """Wait while the client does not take what was sent."""
         if self._drain is not None:

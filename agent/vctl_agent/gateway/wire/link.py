@@ -92,6 +92,7 @@ class Link(asyncio.Protocol):
             return
         if answer.has_head and self._ends_by_closing and exc is None:
             answer.end(stays=False)
+            answer.tell()
         else:
             answer.fail(Broken(str(exc) if exc else "it closed the connection"))
 
@@ -113,6 +114,8 @@ class Link(asyncio.Protocol):
             self._fail(answer, Broken("it changes protocols"))
         except httptools.HttpParserError as cause:
             self._fail(answer, Broken(f"what it says is no HTTP: {cause}"))
+        else:
+            answer.tell()
 
     # -- what the parser calls -----------------------------------------------------------------
 

@@ -136,7 +136,7 @@ class Reading:
             self._reader,
             method=parser.get_method().decode("ascii", "replace"),
             target=text(self._url),
-            request_id=text(self._id),
+            request_id=text(self._id) if self._id else "",
             content_length=int(self._length) if self._length else None,
             is_kept_alive=parser.should_keep_alive(),
             is_old=parser.get_http_version() == "1.0",
