@@ -12,6 +12,7 @@ class Passage(msgspec.Struct):
     """What is noted of one request: enough to find it again, nothing of what it says."""
 
     request_id: str
+    id_line: bytes  # the field that tells it
     started_s: float
     tenant: str = ""  # of the request's key; empty: nobody is asked for one
     service: str = ""

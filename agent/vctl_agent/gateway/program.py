@@ -64,6 +64,7 @@ from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.settings import StoreSettings
 
 _GC_ALLOCATIONS = 20_000
+_SETTLED_S = 10.0
 _FAILED, _USAGE, _BUG = 1, 2, 70
 _log = structlog.get_logger()
 
@@ -348,8 +349,8 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
     gateway = Gateway(settings, open_store, inheritance=inheritance)
     if gateway.api_keys:
         loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
+    _settle_memory()
     async with gateway.running():
-        _settle_memory()
         waits = [asyncio.ensure_future(each.wait()) for each in (stop, gateway.handed_over)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -359,11 +360,13 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
 def _settle_memory() -> None:
     """Have the garbage collector pass over what stays: a full pass over it holds all requests up.
 
-    Requests leave next to nothing to it, so it looks at what is new less often as well.
+    What comes with etcd's client stays as well. Requests leave next to nothing to collect, so it
+    looks at what is new less often.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_ALLOCATIONS)
+    asyncio.get_running_loop().call_later(_SETTLED_S, gc.freeze)
 
 
 def main() -> int:

@@ -127,9 +127,11 @@ class Proxy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request, count it, and note how it ended, whatever the end."""
-        passage = Passage(headers.request_id(request.request_id), time.monotonic())
+        request_id = headers.request_id(request.request_id)
+        passage = Passage(request_id, headers.id_line(request_id), time.monotonic())
+        if not self.open:
+            self.idle.clear()
         self.open += 1
-        self.idle.clear()
         try:
             if request.path in FORWARDED and request.method == "POST":
                 return await self._serve(request, passage)

@@ -57,6 +57,12 @@ class RouteAt(msgspec.Struct, frozen=True):
         return bool(self.route.candidate or self.route.overrides)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether all requests that name no release get the stable one, and no pin."""
+        route = self.route
+        return not (route.candidate or route.overrides or route.pinnable)
+
+    @property
     def groups(self) -> frozenset[str]:
         """The digests of all groups that it is decided by."""
         return frozenset(override.group for override in self.route.overrides)

@@ -45,14 +45,30 @@ class Upstream:
         self._pool.close()
 
     async def ask(self, base: str, path: str, lines: bytes, body: bytes) -> Incoming:
-        """Send a request; return the answer's beginning. The caller closes it. As `Pool.ask`.
+        """Send a request; return the answer once its head has come. The caller closes it.
+
+        Args:
+            base: Where the server is, as a URL.
+            path: What to ask it for, with the query.
+            lines: The fields as they are sent, but for Host and Content-Length.
+            body: What is sent.
 
         Raises:
             Elsewhere: The engine is not there, and has got nothing.
             Refused: 503, it broke off; 504, it does not answer in time.
         """
+        pool = self._pool
         try:
-            return await self._pool.ask(base, path, lines, body)
+            link = pool.kept(base) or await pool.connected(base)
+            answer = link.ask(path, lines, body)
+            try:
+                while not answer.has_head:
+                    await answer.news()
+            except BaseException:  # also of a cancellation the engine learns
+                answer.close()
+                raise
+            else:
+                return answer
         except (Unreachable, Broken, Late) as cause:
             raise _refused(cause) from cause
 

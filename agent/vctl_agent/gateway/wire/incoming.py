@@ -94,9 +94,9 @@ class Incoming(msgspec.Struct, eq=False):
             return b""
         piece = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
-        self._size = 0
-        if self._source:
+        if self._size > MAX_BUFFERED_BYTES and self._source:
             self._source.resume()
+        self._size = 0
         return piece
 
     async def read(self) -> bytes:

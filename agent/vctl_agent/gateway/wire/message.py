@@ -187,7 +187,7 @@ class Request(msgspec.Struct, eq=False):
     @property
     def may_stay(self) -> bool:
         """Whether the connection may carry another request."""
-        return self.is_kept_alive and self.has_come
+        return self.is_kept_alive and self.is_whole and not self.problem
 
     def _tell(self) -> None:
         if self._arrived and not self._arrived.done():
