@@ -7,7 +7,6 @@ grace time), clients' connections close, and the agent hears the counts until th
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -45,6 +44,7 @@ from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.listening import Served, serving
 from vctl_agent.gateway.live import Live
+from vctl_agent.gateway.memory import settle
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.moved import Moved
 from vctl_agent.gateway.persist import Saver, load, write_atomically
@@ -63,8 +63,6 @@ from vctl_plans.keys import Keys
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.settings import StoreSettings
 
-_GC_ALLOCATIONS = 20_000
-_SETTLED_S = 10.0
 _FAILED, _USAGE, _BUG = 1, 2, 70
 _log = structlog.get_logger()
 
@@ -349,24 +347,12 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
     gateway = Gateway(settings, open_store, inheritance=inheritance)
     if gateway.api_keys:
         loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
-    _settle_memory()
+    settle()
     async with gateway.running():
         waits = [asyncio.ensure_future(each.wait()) for each in (stop, gateway.handed_over)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-
-
-def _settle_memory() -> None:
-    """Have the garbage collector pass over what stays: a full pass over it holds all requests up.
-
-    What comes with etcd's client stays as well. Requests leave next to nothing to collect, so it
-    looks at what is new less often.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GC_ALLOCATIONS)
-    asyncio.get_running_loop().call_later(_SETTLED_S, gc.freeze)
 
 
 def main() -> int:
