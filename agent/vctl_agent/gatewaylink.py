@@ -36,6 +36,8 @@ class GatewayLink:
         on_statistics: Gets what the gateway counts, which wakes nobody.
     """
 
+    is_absent = False  # whether this node has no gateway, so that none hands out requests
+
     def __init__(
         self,
         socket: str,
@@ -118,6 +120,8 @@ def _lasting(state: GatewayState | None) -> GatewayState | None:
 
 class NoGateway(GatewayLink):
     """Stands for the link on a node without a gateway: nobody is told, and nobody contradicts."""
+
+    is_absent = True
 
     def __init__(self) -> None:
         super().__init__("", lambda: None)

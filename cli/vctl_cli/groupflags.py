@@ -36,6 +36,9 @@ GroupName = Annotated[
     str, typer.Option("--group", metavar="NAME", help="The group's name. [default: flags]")
 ]
 
+UNNAMED = "flags"
+"""What a group of flags is called unless it is given a name."""
+
 
 def group_content(
     *,
@@ -61,7 +64,7 @@ def group_content(
         "percent": percent,
     }
     content = {field: value for field, value in given.items() if value}
-    return {"name": name or "flags", **content} if content or name else {}
+    return {"name": name or UNNAMED, **content} if content or name else {}
 
 
 def owner_of(tenant: str) -> str:

@@ -60,6 +60,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     node: str
     boot_id: str
     incarnation: str = ""  # of the engine; empty while it does not answer
+    cache_epoch: int = 0  # nothing that it cached in a lower one answers any more; 0: not told
     base: str = ""  # root of the base weights that it holds; empty: those it was started with
     releases: tuple[ReleaseReport, ...] = ()
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on

@@ -9,6 +9,7 @@ from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Strategy
 from vctl_plans.release import Actor
 from vctl_plans.route import Mode, Route
+from vctl_plans.seen import Seen
 from vctl_plans.verdict import Verdict
 
 
@@ -155,6 +156,7 @@ class Entry(Value, frozen=True, kw_only=True):
     by: Actor = Actor()
     reason: str = ""
     at: str = ""  # the writer's own clock, UTC: for people, and no decision rests on it
+    seen: Seen | None = None  # likewise
 
 
 DEFAULT_TENANT = "default"

@@ -72,6 +72,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     releases: tuple[ReleaseStatus, ...]
     overrides: dict[str, int] = {}  # service -> the release that root has it served by here
     pins: dict[str, dict[int, int]] = {}  # service -> release -> sessions, when it last reported
+    incarnation: str = ""  # of its engine; empty: it does not answer, or nobody is there to say
+    cache_epoch: int = 0  # likewise: see `NodeReport`
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,11 +210,12 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
     asked = _asked_of(node, fleet, needs(fleet) if needed is None else needed)
     lines = () if report is None else _releases(report, asked)
     worst = _worst(line for line in lines if line.is_wanted)
+    is_word = record is not None and report is not None and report.boot_id == record.boot_id
     reason = worst.reason if worst else ""
     if record is None:
         last = f"last said: {worst.phase}" if worst else ""
         phase, reason = ABSENT, f"{last}: {reason}" if last and reason else last or reason
-    elif report is None or report.boot_id != record.boot_id:
+    elif report is None or not is_word:
         phase, reason, lines = STARTING, "", ()
     elif not report.incarnation:
         phase = NO_ENGINE
@@ -231,6 +234,8 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
         releases=lines,
         overrides=_of(fleet, report.overrides) if report and record else {},
         pins=_of(fleet, report.pins) if report and record else {},
+        incarnation=report.incarnation if report and is_word else "",
+        cache_epoch=report.cache_epoch if report and is_word else 0,
     )
 
 

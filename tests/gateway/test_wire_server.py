@@ -288,7 +288,7 @@ async def test_client_that_goes_away_cancels_its_request(served: Served):
             await asyncio.sleep(0.005)
         while served.listener.connections:
             await asyncio.sleep(0.005)
-    del reader
+    assert (1, b"") == (len(served.seen), await reader.read())
 
 
 async def test_many_requests_at_once_are_not_all_read_before_the_first_is_answered(served: Served):

@@ -7,6 +7,7 @@ import msgspec
 import typer
 
 from vctl_cli.artifacts import bring, refuse_misfit
+from vctl_cli.commands.release_show import ReleaseView
 from vctl_cli.componentflags import (
     HashOnNodes,
     Index,
@@ -97,7 +98,8 @@ def create(
         return await write(store, keys, service, made, asked)
 
     release = session.run(act)
-    show(session, release, kind="release", table=_text(release))
+    view = ReleaseView(release=release, state="")
+    show(session, view, kind="release", table=_text(release))
     return ExitCode.DONE
 
 

@@ -105,12 +105,13 @@ def nodes_table(nodes: Iterable[NodeStatus]) -> str:
             node.node,
             node.phase,
             node.engine or "-",
+            str(node.cache_epoch or "-"),
             ",".join(f"{name}@{revision}" for name, revision in sorted(node.routes.items())) or "-",
             node.reason,
         )
         for node in nodes
     ]
-    return table(("NODE", "PHASE", "ENGINE", "ROUTE", "REASON"), rows)
+    return table(("NODE", "PHASE", "ENGINE", "EPOCH", "ROUTE", "REASON"), rows)
 
 
 class Told(Protocol):
