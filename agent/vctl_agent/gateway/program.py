@@ -161,41 +161,14 @@ class Gateway:
             stack.push_async_callback(self.link.close)
             upstream = Upstream(settings.engine_timeout_s)
             stack.callback(upstream.close)
-            fleet, key = settings.fleet, settings.fleet_key
-            if key is None:
+            if settings.fleet_key is None:
                 _log.info(
                     "hops and pins are off: there is no fleet key", setting="--fleet-key-file"
                 )
             access_log = self._access_log()
             if access_log:
                 stack.callback(access_log.close)
-            proxy = Proxy(
-                self.live,
-                self.references,
-                upstream,
-                self._metrics,
-                counting=self.counting,
-                barrier=self.barrier,
-                receiver=HopReceiver(
-                    self.live, self._metrics, fleet=fleet, key=key, tenancy=self._tenancy
-                ),
-                sender=HopSender(
-                    self.live,
-                    upstream,
-                    self._metrics,
-                    fleet=fleet,
-                    node=settings.node,
-                    key=key,
-                    tenancy=self._tenancy,
-                ),
-                max_body_bytes=settings.max_body_bytes,
-                has_passthrough=settings.has_passthrough,
-                access_log=access_log,
-                pins=self._pins(),
-                has_cookie=settings.has_session_cookie,
-                tenancy=self._tenancy,
-                moved=self._moved,
-            )
+            proxy = self._proxy(upstream, access_log)
             for name, run in (
                 ("saver", self._saver.run),
                 ("watch", self._watch),
@@ -225,6 +198,35 @@ class Gateway:
                 stack.push_async_callback(cancelled, begun("inheritance", self._inherit))
             _log.info("gateway serves", clients=clients.at, admin=admin.at, boot_id=self._boot_id)
             yield Addresses(clients.at, admin.at)
+
+    def _proxy(self, upstream: Upstream, access_log: AccessLog | None) -> Proxy:
+        settings = self._settings
+        fleet, key, tenancy = settings.fleet, settings.fleet_key, self._tenancy
+        return Proxy(
+            self.live,
+            self.references,
+            upstream,
+            self._metrics,
+            counting=self.counting,
+            barrier=self.barrier,
+            receiver=HopReceiver(self.live, self._metrics, fleet=fleet, key=key, tenancy=tenancy),
+            sender=HopSender(
+                self.live,
+                upstream,
+                self._metrics,
+                fleet=fleet,
+                node=settings.node,
+                key=key,
+                tenancy=tenancy,
+            ),
+            max_body_bytes=settings.max_body_bytes,
+            has_passthrough=settings.has_passthrough,
+            access_log=access_log,
+            pins=self._pins(),
+            has_cookie=settings.has_session_cookie,
+            tenancy=tenancy,
+            moved=self._moved,
+        )
 
     async def _asked(
         self, asked: str, connection: socket.socket, *, clients: Served, admin: Served
