@@ -119,9 +119,10 @@ def test_files_of_keys_that_are_none_are_problems_told_at_once(tmp_path: Path):
     with pytest.raises(SettingsError) as refused:
         read_settings(NEEDED, environment)
     where = "--api-keys-file (VCTL_GATEWAY_API_KEYS_FILE)"
+    engines = "--engine-api-key-file (VCTL_GATEWAY_ENGINE_API_KEY_FILE)"
     first = "the second word is no SHA-256: 64 hexadecimal digits, not the key itself"
     assert [
         f"{where}: {keys}: line 1: {first}",
         f"{where}: {keys}: line 2: 1 words; a line is TENANT SHA-256, and # begins a comment",
-        f"--engine-api-key-file (VCTL_GATEWAY_ENGINE_API_KEY_FILE): {engine} must hold one line of ASCII",
+        f"{engines}: {engine} must hold one line of ASCII",
     ] == refused.value.problems
