@@ -13,11 +13,12 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 import msgspec
 import structlog
 
-from vctl_agent.gateway.background import Writer
+from vctl_agent.gateway.logwriter import Writer
 from vctl_agent.gateway.passage import Passage
 
 EVERY_S = 0.05
@@ -39,9 +40,9 @@ class _Line(msgspec.Struct, frozen=True):
     hop: str
     ms: float
     why: str | msgspec.UnsetType = msgspec.UNSET
+    tenant: str | msgspec.UnsetType = msgspec.UNSET
     group: str | msgspec.UnsetType = msgspec.UNSET
     held_ms: float | msgspec.UnsetType = msgspec.UNSET
-    tenant: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class AccessLog:
@@ -49,10 +50,17 @@ class AccessLog:
 
     Args:
         on_drop: Told of how many lines were dropped.
+        file: Where to; stderr if not given.
         bound: What stands in every line, for example ``node="n1"``.
     """
 
-    def __init__(self, *, on_drop: Callable[[int], None] = lambda _: None, **bound: str) -> None:
+    def __init__(
+        self,
+        *,
+        on_drop: Callable[[int], None] = lambda _: None,
+        file: TextIO | None = None,
+        **bound: str,
+    ) -> None:
         self._on_drop = on_drop
         self._dropped = 0  # lines that the log has yet to tell of
         self._noted: list[tuple[Passage, float, float]] = []
@@ -62,7 +70,7 @@ class AccessLog:
         self._fixed = b"," + fixed[1:-1] + b',"timestamp":"'
         last = structlog.get_config()["processors"][-1]
         self._is_json = isinstance(last, structlog.processors.JSONRenderer)
-        self._writer = Writer(sys.stderr) if self._is_json else None
+        self._writer = Writer(file or sys.stderr) if self._is_json else None
 
     def note(self, passage: Passage, seconds: float) -> None:
         """Note a request that has ended."""
@@ -123,7 +131,7 @@ def _line(passage: Passage, seconds: float) -> _Line:
         passage.leg.sender,
         int(seconds * 100_000 + 0.5) / 100,  # `round` to two places takes as long as all the rest
         passage.why or msgspec.UNSET,
+        passage.tenant or msgspec.UNSET,
         passage.group or msgspec.UNSET,
         round(held_s * 1000, 2) if held_s else msgspec.UNSET,
-        passage.tenant or msgspec.UNSET,
     )

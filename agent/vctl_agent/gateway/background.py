@@ -1,75 +1,30 @@
-"""Writes to a file from a thread of its own, so that who writes never waits for who reads."""
+"""What runs beside requests for as long as the gateway does."""
 
-import contextlib
-import os
-import select
-import threading
-from collections import deque
-from typing import TextIO
+import asyncio
+from collections.abc import Awaitable, Callable
 
-MOST_BYTES = 4 * 2**20
-"""That wait to be written; what is more is refused."""
+import structlog
 
-CLOSE_S = 1.0
+_RESTART_S = 1.0
+_log = structlog.get_logger()
 
 
-class Writer:
-    """Writes in order.
+def begun(name: str, run: Callable[[], Awaitable[None]]) -> "asyncio.Task[None]":
+    """Start a background task, and keep it running."""
+    return asyncio.create_task(_kept_running(name, run))
 
-    A daemon, so that a file that nobody reads does not keep the process from ending.
 
-    Args:
-        file: Where to; it is never set not to block, since other processes may share it.
-        most_bytes: That may wait.
-    """
+async def cancelled(task: "asyncio.Task[None]") -> None:
+    """End a background task."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
-    def __init__(self, file: TextIO, *, most_bytes: int = MOST_BYTES) -> None:
-        self._file = file
-        self._most_bytes = most_bytes
-        self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0  # those that are being written included
-        self._is_closed = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._thread.start()
 
-    def write(self, text: bytes) -> bool:
-        """Have *text* written; False: too much waits, and it is not."""
-        with self._changed:
-            if self._waiting_bytes + len(text) > self._most_bytes:
-                return False
-            self._waiting.append(text)
-            self._waiting_bytes += len(text)
-            self._changed.notify()
-        return True
-
-    def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """Wait until all is written, or the time has passed."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting:
-                    if self._is_closed:
-                        return
-                    self._changed.wait()
-                text = self._waiting.popleft()
-            self._put(text)
-            with self._changed:
-                self._waiting_bytes -= len(text)
-
-    def _put(self, text: bytes) -> None:
-        descriptor = self._file.fileno()
-        left = memoryview(text)
-        with contextlib.suppress(OSError):  # nobody is there to read it: nothing can be said of it
-            while left:
-                try:
-                    left = left[os.write(descriptor, left) :]
-                except BlockingIOError:  # somebody else has set it so
-                    poll = select.poll()
-                    poll.register(descriptor, select.POLLOUT)
-                    poll.poll()
+async def _kept_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run a background task; one that dies of a bug is started again, and requests never notice."""
+    while True:
+        try:
+            return await run()
+        except Exception:  # noqa: BLE001  the top of a cycle
+            _log.exception("background task failed, starting it again", task=name)
+            await asyncio.sleep(_RESTART_S)

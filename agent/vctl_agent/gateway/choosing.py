@@ -18,6 +18,8 @@ from vctl_agent.gateway.wire.fields import Fields
 from vctl_agent.gateway.wire.heads import Head
 from vctl_plans.routing import RELEASE_HEADER, Asked, Choice, Refusal, Why, choose
 
+_MOST_SERVICES = 1024
+
 
 class Choosing:
     """Chooses.
@@ -52,6 +54,8 @@ class Choosing:
         service = at.route.service
         before = self._for_all.get(service)
         if before is None or before[0] is not at:
+            if len(self._for_all) >= _MOST_SERVICES:  # services come and go
+                self._for_all.clear()
             before = self._for_all[service] = at, _allowed(choose(at.route, Asked("")))
         passage.release, passage.why = before[1].release, before[1].why
 

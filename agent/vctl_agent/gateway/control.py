@@ -4,17 +4,15 @@ For this user alone, and never over the network: it works with etcd and the agen
 """
 
 import asyncio
-import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
 
 _MODE = 0o600
 _WITHIN_S = 5.0
-_READY_WITHIN_S = 2.0
 _MAX_ASKED_BYTES = 64 * 1024
 
 _log = structlog.get_logger()
@@ -34,36 +32,33 @@ class Control:
     def __init__(self, path: Path, act: Act) -> None:
         self._path = path
         self._act = act
-        self._listens = asyncio.Event()
-
-    async def ready(self) -> None:
-        """Return once it listens; what keeps it from that (it is logged) keeps nobody waiting."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_READY_WITHIN_S):
-                await self._listens.wait()
+        self._listener: socket.socket | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
         loop = asyncio.get_running_loop()
-        with self._listening() as listener:
-            self._listens.set()
+        listener = self._listener or self.open()
+        try:
             while True:
                 connection, _ = await loop.sock_accept(listener)
                 connection.setblocking(False)
                 with connection:
                     await self._serve(connection)
+        finally:
+            self._listener = None
+            listener.close()
 
-    @contextlib.contextmanager
-    def _listening(self) -> Iterator[socket.socket]:
+    def open(self) -> socket.socket:
+        """Listen: from now on nobody who asks is told that nobody is here, and `run` answers."""
         beside = self._path.with_name(self._path.name + ".new")
         beside.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(os.fspath(beside))
-            beside.chmod(_MODE)
-            listener.listen()
-            beside.replace(self._path)
-            listener.setblocking(False)
-            yield listener
+        listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(os.fspath(beside))
+        beside.chmod(_MODE)
+        listener.listen()
+        beside.replace(self._path)
+        listener.setblocking(False)
+        return listener
 
     async def _serve(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -63,7 +63,7 @@ class HopReceiver:
         Raises:
             Refused: 403, it says that it is a hop, and is none of this fleet.
         """
-        if not (request.head.has_own and is_hop(request.headers)):
+        if not is_hop(request.head):
             return None
         hop, key = None, self._key
         if key is not None:

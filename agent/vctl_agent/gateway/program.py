@@ -21,11 +21,12 @@ import msgspec
 import structlog
 import uvloop
 
-from vctl_agent.gateway import breakglass, hashkey
+from vctl_agent.gateway import breakglass, hashkey, memory
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
 from vctl_agent.gateway.apikeys import ApiKeys
+from vctl_agent.gateway.background import begun, cancelled
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.breakglass import WORD, Overrides
 from vctl_agent.gateway.control import Control
@@ -44,24 +45,20 @@ from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.listening import Served, serving
 from vctl_agent.gateway.live import Live
-from vctl_agent.gateway.memory import settle
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.moved import Moved
 from vctl_agent.gateway.persist import Saver, load, write_atomically
 from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
-from vctl_agent.gateway.tasks import begun, cancelled
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream
-from vctl_agent.gateway.watch import OpenStore, Source, follow
+from vctl_agent.gateway.watch import OpenStore, follow, open_etcd
 from vctl_agent.gateway.wire.server import Listener
 from vctl_agent.local import GatewayState, GatewayStatistics, InFlight
 from vctl_agent.log import configure
 from vctl_plans.errors import SettingsError, VctlError
 from vctl_plans.keys import Keys
-from vctl_plans.store.guard import Fingerprint
-from vctl_plans.store.settings import StoreSettings
 
 _FAILED, _USAGE, _BUG = 1, 2, 70
 _log = structlog.get_logger()
@@ -191,9 +188,9 @@ class Gateway:
             )
             asked = partial(self._asked, clients=clients, admin=admin)
             control = Control(control_path(settings.state), asked)
-            stack.push_async_callback(cancelled, begun("control", control.run))
-            await control.ready()  # who sees us serve may ask at once
+            control.open()
             _announce(settings.port_file, clients.at)
+            stack.push_async_callback(cancelled, begun("control", control.run))
             if inherited:
                 stack.push_async_callback(cancelled, begun("inheritance", self._inherit))
             _log.info("gateway serves", clients=clients.at, admin=admin.at, boot_id=self._boot_id)
@@ -347,9 +344,9 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
     if settings.takes_over and inheritance is None:
         _log.info("no gateway runs here whose place could be taken")
     gateway = Gateway(settings, open_store, inheritance=inheritance)
+    memory.settle(loop)
     if gateway.api_keys:
         loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
-    settle()
     async with gateway.running():
         waits = [asyncio.ensure_future(each.wait()) for each in (stop, gateway.handed_over)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -372,7 +369,7 @@ def main() -> int:
     configure(fleet=settings.fleet, node=settings.node)
     try:
         settings.state.mkdir(parents=True, exist_ok=True)
-        uvloop.run(serve(settings, _etcd(settings.store)))
+        uvloop.run(serve(settings, open_etcd(settings.store)))
     except (VctlError, OSError) as cause:
         _log.error("gateway cannot serve", error=str(cause), hint=getattr(cause, "hint", ""))
         return _FAILED
@@ -382,14 +379,3 @@ def main() -> int:
         _log.exception("gateway failed by a bug")
         return _BUG
     return 0
-
-
-def _etcd(settings: StoreSettings) -> OpenStore:
-    def open_etcd(known: Fingerprint) -> Source:
-        # Here, since it takes 150 ms (gRPC), which requests need not wait for.
-        from vctl_plans.store.etcd import EtcdStore  # noqa: PLC0415
-
-        store = EtcdStore(settings, known=known)
-        return Source(store, lambda: store.fingerprint.cluster_id, store.overdue_s)
-
-    return open_etcd

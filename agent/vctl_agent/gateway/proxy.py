@@ -171,9 +171,8 @@ class Proxy:
 
     async def _serve(self, request: Request, passage: Passage) -> Answer:
         _check_form(request)
-        # A peer's is proved, or refused, once its body is here.
-        if not (request.head.has_own and is_hop(request.headers)):
-            passage.tenant = self._tenancy.admit(request.headers)
+        is_peers = is_hop(request.head)  # which is proved or refused once its body is here
+        passage.tenant = "" if is_peers else self._tenancy.admit(request.headers)
         body = request.taken() if request.has_come else await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:

@@ -53,6 +53,10 @@ class Heads:
         self._newer: dict[tuple[bytes, ...], Head] = {}
         self._older: dict[tuple[bytes, ...], Head] = {}
 
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._newer) + len(self._older)
+
     def of(self, raw: list[bytes]) -> Head:
         """Return the set of *raw*: name, value, name, value, and so on, in the order they came."""
         key = tuple(raw)
