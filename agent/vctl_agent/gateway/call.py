@@ -11,7 +11,7 @@ import msgspec
 
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.pins import Pin, own_id
-from vctl_agent.gateway.state import Target
+from vctl_agent.gateway.target import Target
 from vctl_plans.prompt import Form, applied
 from vctl_plans.routing import (
     CONVERSATION,

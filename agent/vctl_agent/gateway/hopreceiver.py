@@ -24,7 +24,7 @@ from vctl_agent.gateway.hop import (
 )
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
-from vctl_agent.gateway.state import Target
+from vctl_agent.gateway.target import Target
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.wire.message import Request
 

@@ -14,7 +14,6 @@ from vctl_agent.gateway.prompts import Prompts
 from vctl_agent.gateway.state import (
     Known,
     ReleaseId,
-    Target,
     applied,
     forwardable,
     is_behind,
@@ -24,6 +23,7 @@ from vctl_agent.gateway.state import (
     targets,
     unready,
 )
+from vctl_agent.gateway.target import Target
 from vctl_agent.local import AgentState
 from vctl_plans.errors import RestoredBackup
 from vctl_plans.groups import Groups

@@ -158,10 +158,6 @@ class Gateway:
             stack.push_async_callback(self.link.close)
             upstream = Upstream(settings.engine_timeout_s)
             stack.callback(upstream.close)
-            if settings.fleet_key is None:
-                _log.info(
-                    "hops and pins are off: there is no fleet key", setting="--fleet-key-file"
-                )
             access_log = self._access_log()
             if access_log:
                 stack.callback(access_log.close)
@@ -197,8 +193,20 @@ class Gateway:
             yield Addresses(clients.at, admin.at)
 
     def _proxy(self, upstream: Upstream, access_log: AccessLog | None) -> Proxy:
-        settings = self._settings
-        fleet, key, tenancy = settings.fleet, settings.fleet_key, self._tenancy
+        settings, tenancy = self._settings, self._tenancy
+        fleet, key = settings.fleet, settings.fleet_key
+        if key is None:
+            _log.info("hops and pins are off: there is no fleet key", setting="--fleet-key-file")
+        receiver = HopReceiver(self.live, self._metrics, fleet=fleet, key=key, tenancy=tenancy)
+        sender = HopSender(
+            self.live,
+            upstream,
+            self._metrics,
+            fleet=fleet,
+            node=settings.node,
+            key=key,
+            tenancy=tenancy,
+        )
         return Proxy(
             self.live,
             self.references,
@@ -206,16 +214,8 @@ class Gateway:
             self._metrics,
             counting=self.counting,
             barrier=self.barrier,
-            receiver=HopReceiver(self.live, self._metrics, fleet=fleet, key=key, tenancy=tenancy),
-            sender=HopSender(
-                self.live,
-                upstream,
-                self._metrics,
-                fleet=fleet,
-                node=settings.node,
-                key=key,
-                tenancy=tenancy,
-            ),
+            receiver=receiver,
+            sender=sender,
             max_body_bytes=settings.max_body_bytes,
             has_passthrough=settings.has_passthrough,
             access_log=access_log,
