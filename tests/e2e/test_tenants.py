@@ -43,7 +43,7 @@ def _line(tenant: str, key: str) -> str:
 def _restart_gateway(fleet: Fleet, node: str) -> None:
     keys = {"VCTL_GATEWAY_API_KEYS_FILE": str(fleet.folder / "api-keys")}
     fleet.dev.restart(node, "gateway", more_env=keys)
-    fleet.until(lambda: fleet.dev.read().present()[node].checks_keys)
+    fleet.until(lambda: fleet.dev.read().present()[node].checks_keys is True)
 
 
 def ask(fleet: Fleet, node: str, model: str, key: str = "") -> tuple[int, str]:
