@@ -55,6 +55,7 @@ KINDS: Mapping[str, str] = {
     "rollout-record": "recounting:RolloutRecord",
     "rollout-status": "commands.rollout_status:RolloutView",
     "route": "routes:RouteView",
+    "service": "commands.service_set:SetView",
     "services": "commands.service_list:ServiceList",
     "status": "vctl_plans.status:StatusView",
     "store": "render.changes:Change",
