@@ -128,7 +128,7 @@ class Watchman:
         if step is None:
             return ()
         found, last = step.watching.windows, step.watching.open_window
-        step.watching = msgspec.structs.replace(step.watching, windows=())
+        step.watching = msgspec.structs.replace(step.watching, windows=(), open_window=None)
         return (*found, last) if last else found
 
     def observe(

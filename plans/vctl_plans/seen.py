@@ -33,6 +33,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until_s: float
     candidate: Rate
     stable: Rate
+    is_earlier: bool = False  # stable's is of routes before: it gets no requests any more
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -209,6 +209,24 @@ async def test_what_was_counted_is_kept_with_the_decision_it_led_to(stage: Guard
     assert Traffic(stable=1) == seen.traffic
 
 
+async def test_what_was_counted_is_told_once(stage: Guarded) -> None:
+    """With the decision that ended the phase it was counted in, and with no later one."""
+    await stage.start()
+    async with running(stage.conductor()):
+        await stage.soak()
+        await stage.count(candidate=GOOD, stable=GOOD)
+        await stage.pass_to(SOAK_S + 1)
+        await stage.until(lambda now: now is RolloutPhase.SHIFTING)
+        await stage.report_all()
+        await stage.until(lambda now: now is RolloutPhase.SOAKING)
+
+    rollout = await stage.rollout()
+    entries = (await stage.store.list(KEYS.rollout_history(SERVICE, rollout.id))).entries
+    told = [decode(entry.value, Entry) for entry in entries]
+    windows = {entry.seq: len(entry.seen.windows) for entry in told if entry.seen}
+    assert {0: 0, 1: 0, 2: 0, 3: 1, 4: 0} == windows
+
+
 def answering(*, tokens: int) -> Statistics:
     recorder = Recorder()
     for _ in range(2000):
