@@ -5,13 +5,18 @@ from typing import Annotated, Any
 import typer
 
 from vctl_plans.errors import PlanError
+from vctl_plans.names import check_name
 
 Users = Annotated[
     list[str] | None,
     typer.Option("--user", metavar="ID", help="Of a user-group rollout: a user; may be repeated."),
 ]
 Tenant = Annotated[
-    str, typer.Option(metavar="NAME", help="Of a user-group rollout: the requests' tenant.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Of a user-group rollout: the requests' tenant. With --new-service: whose it is.",
+    ),
 ]
 Headers = Annotated[
     list[str] | None,
@@ -60,3 +65,12 @@ def group_content(
     }
     content = {field: value for field, value in given.items() if value}
     return {"name": name or UNNAMED, **content} if content or name else {}
+
+
+def owner_of(tenant: str) -> str:
+    """Return whose a new service is, as it was given; empty: nobody's in particular.
+
+    Raises:
+        PlanError: It is no name.
+    """
+    return check_name(tenant, what="--tenant") if tenant else ""

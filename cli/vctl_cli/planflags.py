@@ -25,7 +25,15 @@ from vctl_cli.componentflags import (
     release_content,
 )
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
+from vctl_cli.groupflags import (
+    GroupName,
+    Headers,
+    Percent,
+    Tenant,
+    Users,
+    group_content,
+    owner_of,
+)
 from vctl_cli.options import AllowDowntime, DirectService, NewService, Reason, Root, Service
 from vctl_plans.errors import PlanError
 from vctl_plans.route import Mode
@@ -49,6 +57,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     supersede: bool = False
     new_service: bool = False
     mode: Mode = Mode.GATEWAY  # of a new service
+    owner: str = ""  # tenant of a new service
 
 
 Values = Annotated[
@@ -141,8 +150,12 @@ def plan_flags(
             adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root),
             weights=(weights, weights_root), hash_on_nodes=hash_on_nodes, push=push,
         ),
-        group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
+        group=group_content(
+            name=group, users=user, tenant="" if new_service else tenant, headers=header,
+            percent=percent,
+        ),
         mode=_mode(is_direct=direct, is_new=new_service),
+        owner=owner_of(tenant) if new_service else "",
     )  # fmt: skip
 
 

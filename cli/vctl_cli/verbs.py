@@ -70,6 +70,7 @@ ROOT = Verbs(
                     "service_import:import_service",
                     "Adopt an adapter that engines serve already.",
                 ),
+                "set": Verb("service_set:set_service", "Hand a service to a tenant."),
                 "eject": Verb(
                     "service_eject:eject", "Hand a service back to its engines, and let it go."
                 ),

@@ -120,8 +120,10 @@ def start(
     for check in checks(service, plan, target, roster, supersede=supersede):
         check()
     replaced = _superseded(service, running, request) if running else service.rollout
-    begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
-    return msgspec.structs.replace(begun, groups=groups, golden=golden)
+    begun = beginning(
+        service, plan, target, request, roster=Roster(nodes=roster), replaced=replaced
+    )
+    return msgspec.structs.replace(begun, release=new, groups=groups, golden=golden)
 
 
 def checks(
@@ -177,12 +179,12 @@ def beginning(
     service: Service,
     plan: Plan,
     target: Release,
-    roster: Roster,
     request: Request,
+    *,
+    roster: Roster,
     replaced: Rollout | None,
-    new: Release | None,
 ) -> Begin:
-    """Return the beginning of a rollout that brings *target*.
+    """Return the beginning of a rollout that brings *target*, as a release that exists.
 
     Raises:
         PlanError: It changes the nodes' base, and cannot; or engines do not take it, or have no
@@ -228,7 +230,6 @@ def beginning(
         rollout=rollout,
         roster=roster,
         replaced=replaced,
-        release=new,
         route=without(route, gives_way),
         base=basing.locked(service, rollout),
         notes=placed.notes,

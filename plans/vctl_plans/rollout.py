@@ -159,11 +159,15 @@ class Entry(Value, frozen=True, kw_only=True):
     seen: Seen | None = None  # likewise
 
 
+DEFAULT_TENANT = "default"
+"""Whose a service is that no tenant was given."""
+
+
 class ServiceSpec(Value, frozen=True, kw_only=True):
     """A public model name."""
 
     service: str
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT  # whose API keys reach it, where gateways ask for keys
     mode: Mode = Mode.GATEWAY
     retired: Route | None = None  # the last route, once the service was let go: see `ejecting`
     by: Actor = Actor()

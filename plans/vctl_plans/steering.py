@@ -68,7 +68,7 @@ def retry(
             hint="allowed now: vctl rollout start, vctl rollback",
         )
     refuse_nobody(roster)
-    return beginning(service, plan, target, Roster(nodes=roster), request, last, None)
+    return beginning(service, plan, target, request, roster=Roster(nodes=roster), replaced=last)
 
 
 @overload

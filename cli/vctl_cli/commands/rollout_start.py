@@ -206,7 +206,12 @@ async def begin(
 
     async def read() -> Reading:
         return await read_service(
-            store, keys, document.service, brings_base=brings_base, mode=flags.mode
+            store,
+            keys,
+            document.service,
+            brings_base=brings_base,
+            mode=flags.mode,
+            tenant=flags.owner,
         )
 
     return await carry_out(store, keys, read, decide)

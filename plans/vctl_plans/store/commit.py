@@ -18,6 +18,7 @@ from vctl_plans.fuse import Fuse
 from vctl_plans.keys import Keys
 from vctl_plans.operate import Begin, Continue
 from vctl_plans.overriding import Held
+from vctl_plans.owning import Handover
 from vctl_plans.peers import Peers
 from vctl_plans.release import Actor, Release
 from vctl_plans.rollout import Entry, Progress, Rollout, ServiceSpec
@@ -171,6 +172,28 @@ def eject_txn(keys: Keys, service: Service, done: Ejection, *, before: bytes, at
         Put(keys.decision(name, entry.rollout, entry.seq), encode(entry)),
     )
     return Txn(tuple(compare), write)
+
+
+def handover_txn(
+    keys: Keys, service: Service, done: Handover, *, before: bytes, at: str = ""
+) -> Txn:
+    """Return the transaction that hands a service to another tenant.
+
+    Args:
+        keys: The fleet's keys.
+        service: The reading that the decision rests on.
+        done: The decision.
+        before: The spec's value as it was read; empty: there was none.
+        at: What the writer's own clock says, as `units.utc_text` puts it.
+    """
+    name, entry = service.name, msgspec.structs.replace(done.entry, at=at)
+    return Txn(
+        (ModRevisionIs(keys.spec(name), service.spec_revision),),
+        (
+            Put(keys.spec(name), encode(done.spec, over=before)),
+            Put(keys.decision(name, entry.rollout, entry.seq), encode(entry)),
+        ),
+    )
 
 
 def hold_txn(keys: Keys, service: Service, held: Held, *, at: str = "") -> Txn:

@@ -10,32 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import SERVICE, Fleet, a_fleet, ask
+from tests.e2e.support import SERVICE, Fleet, ask
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.etcd,
     pytest.mark.torch,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("live"),
+    pytest.mark.xdist_group("two"),
 ]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two nodes that serve release 1."""
-    with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=2) as made:
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
-        assert said.code == 0, said
-        yield made
-
-
-def _another(fleet: Fleet) -> str:
-    """Return the path of an adapter that the stable release does not have."""
-    stable = fleet.service().stable
-    assert stable is not None
-    assert stable.adapter is not None
-    return str(fleet.adapter("v2" if stable.adapter.source.endswith("/v1") else "v1"))
 
 
 def _answers(fleet: Fleet, **more: object) -> set[int]:
@@ -49,11 +32,11 @@ CANARY = "{name: canary, header: {x-tier: gold}}"
 
 def test_groups_get_a_release_and_keep_it(fleet: Fleet, tmp_path: Path) -> None:
     """Whatever later rollouts do to all others, until an operator ends it."""
-    old = fleet.stable()
+    old, (first, second) = fleet.stable(), fleet.others()
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         f"service: {SERVICE}\nstrategy: user-group\nsoak: 200ms\ngroups: [{BETA}, {CANARY}]\n"
-        f"release: {{adapter: {{source: {_another(fleet)}}}}}\n"
+        f"release: {{adapter: {{source: {fleet.adapter(first)}}}}}\n"
     )
 
     said = fleet.vctl("rollout", "start", str(plan))
@@ -70,7 +53,7 @@ def test_groups_get_a_release_and_keep_it(fleet: Fleet, tmp_path: Path) -> None:
     assert f"groups on {theirs}" in fleet.vctl("status").out
     assert 0 == fleet.vctl("rollout", "start", str(plan)).code, "the same again is done already"
 
-    said = fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter("v3")))
+    said = fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter(second)))
     assert said.code == 0, said
     assert ({theirs}, {fleet.stable()}) == (_answers(fleet, user="bo"), _answers(fleet))
 
@@ -83,7 +66,8 @@ def test_groups_get_a_release_and_keep_it(fleet: Fleet, tmp_path: Path) -> None:
 def test_rollback_now_takes_from_the_groups_what_they_got(fleet: Fleet) -> None:
     """All others never notice, and the release is revoked."""
     old = fleet.stable()
-    start = ("rollout", "start", "--adapter", _another(fleet), "--soak", "200ms")
+    adapter = str(fleet.adapter(fleet.another()))
+    start = ("rollout", "start", "--adapter", adapter, "--soak", "200ms")
     said = fleet.vctl(*start, "--user", "bo")
     assert said.code == 0, said
     theirs = fleet.rollout().to_release
@@ -142,7 +126,7 @@ def test_strict_switch_mixes_no_answers_and_loses_no_request(fleet: Fleet, tmp_p
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         f"service: {SERVICE}\nstrategy: full-switch\nconsistency: strict\n"
-        f"release: {{adapter: {{source: {_another(fleet)}}}}}\n"
+        f"release: {{adapter: {{source: {fleet.adapter(fleet.another())}}}}}\n"
     )
     clients = Timed(list(fleet.dev.gateway_urls.values()))
     with clients.asking():
@@ -167,7 +151,7 @@ def test_strict_switch_that_one_gateway_cannot_join_is_undone(fleet: Fleet, tmp_
         f"service: {SERVICE}\nstrategy: weighted\nconsistency: strict\n"
         "steps: [{weight: 50, soak: 0, manual: true}, {weight: 100, soak: 0}]\n"
         "deadlines: {converge: 3s, hold: 3s}\n"
-        f"release: {{adapter: {{source: {_another(fleet)}}}}}\n"
+        f"release: {{adapter: {{source: {fleet.adapter(fleet.another())}}}}}\n"
     )
     said = fleet.vctl("rollout", "start", str(plan))
     assert said.code == 4, said

@@ -1,32 +1,22 @@
 """What may die under load without a request noticing."""
 
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.support import Fleet, Load, a_fleet, ask
+from tests.e2e.support import Fleet, Load, ask
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.etcd,
     pytest.mark.torch,
-    pytest.mark.xdist_group("survival"),
+    pytest.mark.xdist_group("two"),
 ]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with a_fleet(
-        tmp_path_factory.mktemp("fleet"), nodes=2, engine_arguments=("--token-delay-ms", "2")
-    ) as made:
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
-        assert said.code == 0, said
-        yield made
 
 
 def test_agent_killed_and_restarted_under_load_costs_no_request(fleet: Fleet) -> None:
     """The gateway serves on the agent's last word, and the next agent's first word is the same."""
+    stable = fleet.stable()
     load = Load(list(fleet.dev.gateway_urls.values()), max_tokens=16)
     with load.running(each=4):
         load.wait_for(20)
@@ -37,12 +27,13 @@ def test_agent_killed_and_restarted_under_load_costs_no_request(fleet: Fleet) ->
         load.wait_for(40)
 
     assert load.failures == []
-    assert {1} == {release for release, _ in load.answers}
+    assert {stable} == {release for release, _ in load.answers}
 
 
 def test_rollback_reaches_gateways_whose_agents_are_dead(fleet: Fleet) -> None:
     """Gateways watch the route themselves: traffic moves though no agent lives."""
-    said = fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter("v2")))
+    before = fleet.stable()
+    said = fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter(fleet.another())))
     assert said.code == 0, said
     for node in fleet.dev.nodes:
         fleet.dev.kill(node, "agent")
@@ -54,7 +45,7 @@ def test_rollback_reaches_gateways_whose_agents_are_dead(fleet: Fleet) -> None:
     with load.running(each=1):
         load.wait_for(10)
     assert load.failures == []
-    assert {1} == {release for release, _ in load.answers}
+    assert {before} == {release for release, _ in load.answers}
     for node in fleet.dev.nodes:
         fleet.dev.restart(node, "agent")
     assert fleet.vctl("rollout", "watch").code == 0
@@ -62,7 +53,8 @@ def test_rollback_reaches_gateways_whose_agents_are_dead(fleet: Fleet) -> None:
 
 def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
     """All that it held is gone with its process; the node brings it back by itself."""
-    release = fleet.service().releases[1]
+    release = fleet.service().stable
+    assert release is not None
     fleet.dev.restart("n1", "engine")
 
     def holds() -> bool:
@@ -74,7 +66,7 @@ def test_restarted_engine_is_loaded_again(fleet: Fleet) -> None:
 
     def serves() -> bool:
         try:
-            return ask(fleet.dev.gateway_urls["n1"])[0] == 1
+            return ask(fleet.dev.gateway_urls["n1"])[0] == release.number
         except (AssertionError, OSError):
             return False
 

@@ -3,13 +3,12 @@
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import SERVICE, Fleet, a_fleet, ask
+from tests.e2e.support import FAULTS, SERVICE, Fleet, ask
 from vctl_plans.fuse import Fuse
 from vctl_plans.phase import NodePhase, RolloutPhase
 
@@ -18,10 +17,9 @@ pytestmark = [
     pytest.mark.etcd,
     pytest.mark.torch,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("probes"),
+    pytest.mark.xdist_group("prompted"),
 ]
 
-FAULTS = "faults"
 GOLDEN = """
 service: {service}
 strategy: full-switch
@@ -35,21 +33,7 @@ probes:
 ANYTHING = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789"
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two nodes that serve an adapter and a prompt; their engines fail as a file says."""
-    folder = tmp_path_factory.mktemp("fleet")
-    arguments = ("--fault-file", str(folder / FAULTS))
-    with a_fleet(folder, nodes=2, engine_arguments=arguments) as made:
-        adapter, prompt = str(made.adapter("v1")), str(a_prompt(made, "Be kind."))
-        said = made.vctl(
-            "rollout", "start", "--new-service", "--adapter", adapter, "--prompt", prompt
-        )
-        assert said.code == 0, said
-        yield made
-
-
-def a_prompt(fleet: Fleet, system: str) -> Path:
+def a_text(fleet: Fleet, system: str) -> Path:
     """Return a prompt whose text goes before every chat."""
     folder = fleet.folder / "prompts" / f"p{len(system)}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +78,7 @@ def test_prompt_moves_with_its_release_and_returns_with_it(fleet: Fleet) -> None
         client.start()
     try:
         longer = "Be kind, and answer in one sentence."
-        said = fleet.vctl("rollout", "start", "--prompt", str(a_prompt(fleet, longer)))
+        said = fleet.vctl("rollout", "start", "--prompt", str(a_text(fleet, longer)))
         assert said.code == 0, said
         fleet.until(lambda: len(seen) == 2)
     finally:
@@ -129,7 +113,7 @@ def test_release_that_answers_wrong_never_serves_and_the_numbers_are_shown(fleet
     """The rollout fails with what was expected and what came; the right one tells its numbers."""
     before = fleet.stable()
     plan = fleet.folder / "plan.yaml"
-    plan.write_text(golden(fleet, "v2", "expect: never"))
+    plan.write_text(golden(fleet, fleet.another(), "expect: never"))
     said = fleet.vctl("rollout", "start", str(plan))
     assert said.code == 1, said
     assert "golden prompts: 1 of 2 fail: prompt 1: expected 'never', got '" in said.out
@@ -137,7 +121,7 @@ def test_release_that_answers_wrong_never_serves_and_the_numbers_are_shown(fleet
     assert before == fleet.stable()
     assert "expected 'never'" in fleet.vctl("status").out
 
-    plan.write_text(golden(fleet, "v3", f"similar_to: {ANYTHING}, similarity: 0.01"))
+    plan.write_text(golden(fleet, fleet.others()[1], f"similar_to: {ANYTHING}, similarity: 0.01"))
     said = fleet.vctl("rollout", "start", str(plan))
     assert said.code == 0, said
     shown = said_of(fleet, fleet.stable())

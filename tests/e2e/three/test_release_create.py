@@ -1,12 +1,11 @@
 """Releases made of what nodes hash, and of what is pushed, on a live fleet; then rolled out."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Fleet, Said, a_fleet, ask
+from tests.e2e.support import Fleet, Said, ask
 from tests.sources.servers import serving
 from vctl_plans import weights
 from vctl_plans.phase import Component
@@ -17,18 +16,8 @@ pytestmark = [
     pytest.mark.etcd,
     pytest.mark.torch,
     pytest.mark.timeout(240),
-    pytest.mark.xdist_group("release-create"),
+    pytest.mark.xdist_group("three"),
 ]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three nodes that serve release 1."""
-    with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=3) as made:
-        adapter = str(made.adapter("v1"))
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", adapter)
-        assert said.code == 0, said
-        yield made
 
 
 def create(fleet: Fleet, *arguments: str) -> Said:
@@ -42,7 +31,7 @@ def newest(fleet: Fleet, component: Component = Component.ADAPTER) -> tuple[int,
 
 def test_what_three_nodes_hash_alike_is_rolled_out(fleet: Fleet):
     """The command asks, and reads nothing: the place that it names is the nodes' own."""
-    adapter = fleet.adapter("v2")
+    adapter = fleet.new_adapter("hashed", 22)
     expected = weights.scan(adapter)
     said = create(fleet, "--adapter", str(adapter), "--hash-on-nodes", "3")
     assert 0 == said.code, said
@@ -110,7 +99,7 @@ def test_nodes_that_read_other_bytes_make_nothing(fleet: Fleet, tmp_path: Path):
 def test_what_is_pushed_is_rolled_out_from_there(fleet: Fleet):
     """A folder of this machine becomes a place that nodes read."""
     folder = fleet.folder / "pushed"
-    adapter = fleet.adapter("v3")
+    adapter = fleet.new_adapter("pushed", 23)
     said = fleet.vctl("rollout", "start", "--adapter", str(adapter), "--push", str(folder))
     assert 0 == said.code, said
     assert "converged (3/3)" in said.out

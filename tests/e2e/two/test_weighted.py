@@ -11,24 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import SERVICE, Fleet, a_fleet
+from tests.e2e.support import SERVICE, Fleet
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.routing import SESSION_HEADER
 from vctl_plans.share import share
 
-pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch, pytest.mark.xdist_group("live")]
+pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch, pytest.mark.xdist_group("two")]
 
 SESSIONS = [f"session-{n}" for n in range(240)]
 SIGMAS = 4.0  # a fair split is outside of this once in 16,000 times; these sessions are fixed
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two nodes that serve release 1."""
-    with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=2) as made:
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
-        assert said.code == 0, said
-        yield made
 
 
 class Sessions:
@@ -100,14 +91,10 @@ def _assert_share(fleet: Fleet, answers: dict[str, int], new: int, weight: float
 
 
 def _plan(fleet: Fleet, tmp_path: Path, *steps: str) -> str:
-    stable = fleet.service().stable
-    assert stable is not None
-    assert stable.adapter is not None
-    adapter = "v2" if stable.adapter.source.endswith("/v1") else "v1"
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         f"service: {SERVICE}\nstrategy: weighted\nsteps: [{', '.join(steps)}]\n"
-        f"release: {{adapter: {{source: {fleet.adapter(adapter)}}}}}\n"
+        f"release: {{adapter: {{source: {fleet.adapter(fleet.another())}}}}}\n"
     )
     return str(plan)
 
@@ -149,7 +136,7 @@ def test_each_step_moves_its_share_and_no_session_goes_back(fleet: Fleet, tmp_pa
 def test_steps_follow_by_themselves_under_load(fleet: Fleet, tmp_path: Path) -> None:
     """10, 50 and 100 with short soaks, while all sessions ask: none is lost, none goes back."""
     old, sessions = fleet.stable(), Sessions(fleet)
-    adapter = fleet.adapter("v3")
+    adapter = fleet.adapter(fleet.another())
     with sessions.asking():
         said = fleet.vctl(
             "rollout", "start", "--adapter", str(adapter), "--steps", "10,50,100", "--soak", "2s"

@@ -1,11 +1,10 @@
 """A node that does not hold what its gateway is asked for: peers answer, and nobody notices."""
 
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.support import SERVICE, Fleet, Load, a_fleet, ask
+from tests.e2e.support import SERVICE, Fleet, Load, ask
 from vctl_plans.codec import decode
 from vctl_plans.keys import Keys
 from vctl_plans.peers import Peers
@@ -17,17 +16,8 @@ pytestmark = [
     pytest.mark.etcd,
     pytest.mark.torch,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("hops"),
+    pytest.mark.xdist_group("three"),
 ]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three nodes that serve release 1."""
-    with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=3) as made:
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
-        assert said.code == 0, said
-        yield made
 
 
 def peers_of(fleet: Fleet, number: int) -> set[str]:
@@ -110,7 +100,7 @@ def test_node_whose_agent_is_dead_answers_for_a_release_it_never_loaded(fleet: F
     """Its gateway sees the new route, and its engine holds the old release only."""
     fleet.dev.kill("n3", "agent")
     fleet.until(lambda: len(fleet.dev.read().present()) == 2)
-    said = fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter("v2")))
+    said = fleet.vctl("rollout", "start", "--adapter", str(fleet.new_adapter("hopped", 21)))
     assert said.code == 0, said
     new = fleet.stable()
     fleet.until(lambda: peers_of(fleet, new) == {"n1", "n2"})

@@ -5,12 +5,12 @@ import os
 import signal
 import threading
 import urllib.request
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.prompted.support import HOOK, a_prompt, a_script
 from tests.e2e.support import SERVICE, Fleet, a_fleet
 from vctl_plans.phase import Component, RolloutPhase
 
@@ -19,40 +19,8 @@ pytestmark = [
     pytest.mark.etcd,
     pytest.mark.torch,
     pytest.mark.timeout(240),
-    pytest.mark.xdist_group("components"),
+    pytest.mark.xdist_group("prompted"),
 ]
-
-HOOK = 'said=$(cat); printf "%s\\n" "$said" >> "$0.log"'
-"""Notes what it is told, in one write: all nodes' agents call it."""
-
-
-def a_script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two nodes that serve release 1, an adapter and a prompt."""
-    folder = tmp_path_factory.mktemp("fleet")
-    hook = a_script(folder / "hook", HOOK)
-    with a_fleet(folder, nodes=2, agent_arguments=("--hook", hook)) as made:
-        adapter, prompt = str(made.adapter("v1")), str(a_prompt(made, 1))
-        said = made.vctl(
-            "rollout", "start", "--new-service", "--adapter", adapter, "--prompt", prompt
-        )
-        assert said.code == 0, said
-        yield made
-
-
-def a_prompt(fleet: Fleet, number: int) -> Path:
-    """Return a directory with prompt *number*."""
-    folder = fleet.folder / "prompts" / f"p{number}"
-    (folder / "tools").mkdir(parents=True, exist_ok=True)
-    (folder / "system.txt").write_text(f"prompt {number}")
-    (folder / "tools" / "search.jinja").write_text("{{ query }}")
-    return folder
 
 
 def told(fleet: Fleet) -> list[tuple[str, int, str]]:
@@ -97,7 +65,7 @@ def test_adapter_and_prompt_switch_together_and_return_together(fleet: Fleet) ->
         client.start()
     try:
         said = fleet.vctl(
-            *("rollout", "start", "--adapter", str(fleet.adapter("v2"))),
+            *("rollout", "start", "--adapter", str(fleet.adapter(fleet.another()))),
             *("--prompt", str(a_prompt(fleet, 2))),
         )
         assert said.code == 0, said
@@ -153,7 +121,7 @@ def _loads(fleet: Fleet) -> list[int]:
 def test_corrupt_prompt_is_refused_by_every_node_and_moves_nothing(fleet: Fleet) -> None:
     """Exit code 1; component and file are named; the adapter beside it is not loaded."""
     stable, victim = fleet.stable(), a_prompt(fleet, 4)
-    arguments = ("--adapter", str(fleet.adapter("v3")), "--prompt", str(victim))
+    arguments = ("--adapter", str(fleet.adapter(fleet.others()[1])), "--prompt", str(victim))
     assert fleet.vctl("release", "create", SERVICE, *arguments).code == 0
     number = max(fleet.service().releases)
     (victim / "system.txt").write_text("prompt ?")

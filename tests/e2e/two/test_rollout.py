@@ -2,36 +2,18 @@
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Fleet, Load, a_fleet, ask
+from tests.e2e.support import Fleet, Load, ask
 from vctl_plans.phase import RolloutPhase
 
-pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch, pytest.mark.xdist_group("live")]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two nodes that serve release 1."""
-    with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=2) as made:
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
-        assert said.code == 0, said
-        yield made
+pytestmark = [pytest.mark.e2e, pytest.mark.etcd, pytest.mark.torch, pytest.mark.xdist_group("two")]
 
 
 def _start(fleet: Fleet, adapter: str, *more: str) -> int:
     return fleet.vctl("rollout", "start", "--adapter", str(fleet.adapter(adapter)), *more).code
-
-
-def _other_adapter(fleet: Fleet) -> str:
-    """Return the name of an adapter that is not being served."""
-    stable = fleet.service().stable
-    assert stable is not None
-    assert stable.adapter is not None
-    return "v1" if stable.adapter.source.endswith("/v2") else "v2"
 
 
 def test_rollout_moves_every_node_and_no_request_fails(fleet: Fleet) -> None:
@@ -40,7 +22,7 @@ def test_rollout_moves_every_node_and_no_request_fails(fleet: Fleet) -> None:
     right = {before: ask(fleet.dev.gateway_urls["n1"])[1]}
     with Load(list(fleet.dev.gateway_urls.values())).running() as load:
         load.wait_for(20)
-        assert _start(fleet, _other_adapter(fleet)) == 0
+        assert _start(fleet, fleet.another()) == 0
         after = fleet.stable()
         right[after] = ask(fleet.dev.gateway_urls["n2"])[1]
         load.wait_for(20)
@@ -53,7 +35,7 @@ def test_rollout_moves_every_node_and_no_request_fails(fleet: Fleet) -> None:
 
 def test_same_plan_again_is_already_done(fleet: Fleet) -> None:
     """It says so and exits 0; nothing is written."""
-    adapter = _other_adapter(fleet)
+    adapter = fleet.another()
     assert _start(fleet, adapter) == 0
     rollout = fleet.rollout()
 
@@ -89,7 +71,7 @@ def test_flipped_bit_is_refused_by_every_node_and_moves_nothing(fleet: Fleet) ->
 def test_rollback_now_returns_traffic_and_revokes(fleet: Fleet) -> None:
     """Pressed twice it follows the one that exists; the release that it left cannot come back."""
     before = fleet.stable()
-    assert _start(fleet, _other_adapter(fleet)) == 0
+    assert _start(fleet, fleet.another()) == 0
     bad = fleet.stable()
 
     said = fleet.vctl("rollback", "--now", "--reason", "test")
@@ -107,7 +89,7 @@ def test_second_rollout_is_refused_while_one_runs(fleet: Fleet) -> None:
     stable = fleet.service().stable
     assert stable is not None
     first = fleet.begin(
-        "rollout", "start", "--adapter", str(fleet.adapter(_other_adapter(fleet))), "--soak", "4s"
+        "rollout", "start", "--adapter", str(fleet.adapter(fleet.another())), "--soak", "4s"
     )
     fleet.until(lambda: fleet.rollout().phase is RolloutPhase.SOAKING)
 
@@ -121,7 +103,7 @@ def test_second_rollout_is_refused_while_one_runs(fleet: Fleet) -> None:
 
 def test_identical_plan_attaches_to_the_running_one(fleet: Fleet) -> None:
     """Two people with one wish see one rollout."""
-    arguments = ("rollout", "start", "--adapter", str(fleet.adapter(_other_adapter(fleet))))
+    arguments = ("rollout", "start", "--adapter", str(fleet.adapter(fleet.another())))
     first = fleet.begin(*arguments, "--soak", "2s")
     fleet.until(lambda: fleet.rollout().phase is RolloutPhase.SOAKING)
     rollout = fleet.rollout().id
@@ -137,7 +119,7 @@ def test_identical_plan_attaches_to_the_running_one(fleet: Fleet) -> None:
 def test_command_killed_while_it_follows_changes_nothing(fleet: Fleet) -> None:
     """The rollout is the conductor's."""
     following = fleet.begin(
-        "rollout", "start", "--adapter", str(fleet.adapter(_other_adapter(fleet))), "--soak", "1s"
+        "rollout", "start", "--adapter", str(fleet.adapter(fleet.another())), "--soak", "1s"
     )
     fleet.until(lambda: fleet.rollout().phase is RolloutPhase.SOAKING)
     following.send_signal(signal.SIGKILL)
@@ -150,7 +132,7 @@ def test_timeout_of_the_command_leaves_the_rollout(fleet: Fleet) -> None:
     """Exit code 5, and how to follow it."""
     said = fleet.vctl(
         "--timeout", "1500ms", "rollout", "start",
-        "--adapter", str(fleet.adapter(_other_adapter(fleet))), "--soak", "3s",
+        "--adapter", str(fleet.adapter(fleet.another())), "--soak", "3s",
     )  # fmt: skip
 
     assert said.code == 5, said
@@ -162,7 +144,7 @@ def test_supersede_takes_the_place_of_one_that_prepares(fleet: Fleet) -> None:
     """A node that is down keeps it preparing; the newer plan takes over, and ends when it can."""
     fleet.dev.kill("n2", "agent")
     try:
-        adapter = _other_adapter(fleet)
+        adapter = fleet.another()
         first = fleet.begin("rollout", "start", "--adapter", str(fleet.adapter(adapter)))
         fleet.until(lambda: fleet.rollout().phase is RolloutPhase.PREPARING)
         superseded = fleet.rollout().id
@@ -233,4 +215,4 @@ def test_etcd_away_while_serving_costs_no_request(fleet: Fleet) -> None:
 
     assert load.failures == []
     fleet.until(lambda: len(fleet.dev.read().present()) == 2)
-    assert _start(fleet, _other_adapter(fleet)) == 0
+    assert _start(fleet, fleet.another()) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import SERVICE, Fleet, Load, a_fleet
+from tests.e2e.support import SERVICE, Fleet, Load
 from vctl_plans.keys import Keys
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Rollout
@@ -24,19 +24,10 @@ pytestmark = [
     pytest.mark.etcd,
     pytest.mark.torch,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("phases"),
+    pytest.mark.xdist_group("three"),
 ]
 
 PHASES = [P.PREPARING, P.SHIFTING, P.SOAKING, P.PAUSED, P.SETTLING, P.ROLLING_BACK]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Three nodes that serve release 1."""
-    with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=3) as made:
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
-        assert said.code == 0, said
-        yield made
 
 
 def conductor(fleet: Fleet) -> str:
@@ -93,15 +84,11 @@ def held_in(fleet: Fleet, phase: P, tmp_path: Path) -> Iterator[None]:
 
 
 def _begin(fleet: Fleet, tmp_path: Path) -> None:
-    stable = fleet.service().stable
-    assert stable is not None
-    assert stable.adapter is not None
-    adapter = "v1" if stable.adapter.source.endswith("/v2") else "v2"
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         f"service: {SERVICE}\nstrategy: weighted\n"
         "steps: [{weight: 50, soak: 1h}, {weight: 100, soak: 1h}]\n"
-        f"release: {{adapter: {{source: {fleet.adapter(adapter)}}}}}\n"
+        f"release: {{adapter: {{source: {fleet.adapter(fleet.another())}}}}}\n"
     )
     said = fleet.vctl("rollout", "start", str(plan), "--no-watch")
     assert 0 == said.code, said
