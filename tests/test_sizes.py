@@ -38,6 +38,7 @@ MANY_PARAMETERS = {
     "cli/vctl_cli/fleetcollect.py:collect_fleet": _OPTIONS,
     "cli/vctl_cli/options.py:shared": "declares options for Typer",
     "cli/vctl_cli/planflags.py:plan_flags": "declares options for Typer",
+    "plans/vctl_plans/foresight.py:foresee": _OPTIONS,
     "plans/vctl_plans/operate.py:start": _OPTIONS,
     "plans/vctl_plans/release.py:compose": _OPTIONS,
     "plans/vctl_plans/weights/proof.py:verify_tensor": _OPTIONS,

@@ -161,4 +161,4 @@ def _waited_for(moment: Moment) -> str:
 def _phases(record: RolloutRecord) -> Iterator[tuple[Moment, float]]:
     """Yield each decision with when the phase began that it ended."""
     for moment in record.decisions:
-        yield moment, max(0.0, moment.at_s - took_s(moment))
+        yield moment, moment.at_s - took_s(moment)
