@@ -4,7 +4,7 @@ Nothing is imported for a verb that is not used. A test holds each line to the f
 its command's own help.
 """
 
-from vctl_cli.group import Verb, Verbs
+from vctl_cli.verb import Verb, Verbs
 
 ROOT = Verbs(
     "Roll out what an LLM fleet serves: verified, and back in a moment.",

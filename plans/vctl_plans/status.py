@@ -9,13 +9,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from vctl_plans.base import base_root, has_place, target
-from vctl_plans.ejecting import way_back
 from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.rollout import wanted
 from vctl_plans.route import Mode
-from vctl_plans.snapshot import Fleet, Service
+from vctl_plans.snapshot import Fleet, Service, way_back
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):

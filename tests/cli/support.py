@@ -62,6 +62,9 @@ class MemoryReader:
     def list(self, prefix: str) -> Listing:
         return asyncio.run(self._store.list(prefix))
 
+    def names(self, prefix: str, *, most: int) -> tuple[str, ...]:
+        return tuple(entry.key for entry in self.list(prefix).entries[:most])
+
     def status(self) -> EtcdMember:
         return EtcdMember(endpoint="memory", version="3.6.0", has_leader=True)
 
