@@ -21,7 +21,6 @@ from vctl_cli.known import is_known
 from vctl_cli.options import Shared, shared
 from vctl_cli.verb import Verb, Verbs
 
-
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 

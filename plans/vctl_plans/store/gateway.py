@@ -15,6 +15,7 @@ from vctl_plans.store.gateway_http import GatewayHttp, GatewayUnsuitable
 from vctl_plans.store.limits import check_key
 from vctl_plans.store.port import KeyValue, Listing
 from vctl_plans.store.ranges import decode_key, encode_key, key_after, prefix_range
+from vctl_plans.store.refusals import asked, explained
 from vctl_plans.store.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class GatewayReader:
 
     def __init__(self, settings: StoreSettings, *, budget_s: float | None = None) -> None:
         self._name = ",".join(settings.endpoints)
+        self._settings = settings
         self._http = GatewayHttp(settings, settings.budget_s if budget_s is None else budget_s)
 
     def __enter__(self) -> Self:
@@ -52,7 +54,7 @@ class GatewayReader:
     def get(self, key: str) -> KeyValue | None:
         """Read one key, linearizably."""
         check_key(key)
-        answer = self._http.ask(_RANGE, {"key": _base64(encode_key(key))})
+        answer = self._read(encode_key(key), b"")
         found = answer.get("kvs", [])
         return _key_value(found[0]) if found else None
 
@@ -69,8 +71,7 @@ class GatewayReader:
     def names(self, prefix: str, *, most: int) -> tuple[str, ...]:
         """Read the first keys under *prefix*, without their values."""
         start, end = prefix_range(prefix)
-        request = {"key": _base64(start), "range_end": _base64(end), "limit": most}
-        found = self._http.ask(_RANGE, {**request, "keys_only": True}).get("kvs", [])
+        found = self._read(start, end, limit=most, keys_only=True).get("kvs", [])
         return tuple(decode_key(base64.b64decode(raw["key"])) for raw in found)
 
     def status(self) -> "EtcdMember":
@@ -91,18 +92,19 @@ class GatewayReader:
         """Close the connection; the next read opens a new one."""
         self._http.close()
 
+    def _read(self, start: bytes, end: bytes, **more: object) -> dict[str, Any]:
+        request = {"key": _base64(start), "range_end": _base64(end), **more}
+        try:
+            return self._http.ask(_RANGE, request)
+        except Rejected as error:
+            raise explained(error, self._settings, reads=[asked(start, end)]) from error
+
     def _list_once(self, prefix: str) -> Listing:
         start, end = prefix_range(prefix)
         revision = 0
         entries: list[KeyValue] = []
         while True:
-            request = {
-                "key": _base64(start),
-                "range_end": _base64(end),
-                "limit": _PAGE_SIZE,
-                "revision": revision,
-            }
-            answer = self._http.ask(_RANGE, request)
+            answer = self._read(start, end, limit=_PAGE_SIZE, revision=revision)
             revision = revision or int(answer["header"]["revision"])
             entries.extend(_key_value(raw) for raw in answer.get("kvs", []))
             if not answer.get("more"):

@@ -7,12 +7,14 @@ answers or the budget is spent.
 import http.client
 import json
 import random
+import socket
 import ssl
 import time
 from typing import Any
 
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.store.backoff import backoff_s
+from vctl_plans.store.refusals import told
 from vctl_plans.store.settings import Endpoint, StoreSettings
 
 _NEW_TOKENS_PER_CALL = 2
@@ -34,12 +36,31 @@ _NO_CERTIFICATES = b"CommonName of client sending a request against gateway will
 _TOKEN_REFUSED = ("user name is empty", "revision of auth store is old", "invalid auth token")
 
 
+_HARD = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
+_HARD_S = 1.5
+"""How long to try where every endpoint refuses: a server that is restarted has time to return."""
+_HINT = "check that etcd runs and that the endpoints are right"
+_TLS_HINT = (
+    "the authority of etcd's certificate: ETCDCTL_CACERT;"
+    " where etcd asks for one of ours: ETCDCTL_CERT and ETCDCTL_KEY"
+)
+
+
 class GatewayUnsuitable(StoreError):  # noqa: N818  as its siblings
     """This cluster can't be read over its JSON gateway: use gRPC."""
 
 
 class _BrokenAttemptError(Exception):
-    """An endpoint did not answer, or not as one that works."""
+    """An endpoint did not answer, or not as one that works.
+
+    Args:
+        cause: What went wrong on the way; None: it answered.
+    """
+
+    def __init__(self, reason: str, cause: Exception | None = None) -> None:
+        super().__init__(reason)
+        self.is_of_tls = isinstance(cause, ssl.SSLError)
+        self.is_hard = isinstance(cause, _HARD)  # it will be the same in a moment
 
 
 class _TokenRefusedError(Exception):
@@ -71,8 +92,9 @@ class GatewayHttp:
             GatewayUnsuitable: Use gRPC instead.
             Rejected: The server said no; `code` is gRPC's name for it.
         """
-        deadline = time.monotonic() + self._budget_s
-        reasons: dict[str, str] = {}  # of each endpoint, the last
+        begun = time.monotonic()
+        deadline = begun + self._budget_s
+        broken: dict[str, _BrokenAttemptError] = {}  # of each endpoint, the last
         attempt = new_tokens = 0
         while (left_s := deadline - time.monotonic()) > 0:
             try:
@@ -81,14 +103,25 @@ class GatewayHttp:
                 new_tokens += 1
                 self._renounce_token(error, is_last=new_tokens > _NEW_TOKENS_PER_CALL)
             except _BrokenAttemptError as error:
-                reasons[self._endpoint.url] = str(error)
+                broken[self._endpoint.url] = error
                 self._rotate()
+                is_vain = len(broken) == len(self._endpoints) and all(
+                    each.is_hard for each in broken.values()
+                )
+                if is_vain:
+                    deadline = min(deadline, begun + _HARD_S)
             time.sleep(max(0.0, min(backoff_s(attempt), deadline - time.monotonic())))
             attempt += 1
-        tried = "; ".join(f"{url} ({reason})" for url, reason in sorted(reasons.items()))
-        raise StoreUnavailable(
-            f"etcd did not answer in {self._budget_s:g} s: {tried}",
-            hint="check that etcd runs and that the endpoints are right",
+        raise self._unavailable(broken, time.monotonic() - begun)
+
+    def _unavailable(
+        self, broken: dict[str, _BrokenAttemptError], took_s: float
+    ) -> StoreUnavailable:
+        reasons = {url: str(error) for url, error in broken.items()}
+        is_of_tls = any(error.is_of_tls for error in broken.values())
+        return StoreUnavailable(
+            f"etcd did not answer in {took_s:.1f} s: {told(reasons, self._settings)}",
+            hint=_TLS_HINT if is_of_tls else _HINT,
         )
 
     def close(self) -> None:
@@ -141,7 +174,7 @@ class GatewayHttp:
             response = connection.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise _BrokenAttemptError(str(error) or type(error).__name__) from error
+            raise _BrokenAttemptError(_reason(error), error) from error
         if response.status == http.client.NOT_FOUND:
             raise GatewayUnsuitable(f"{self._endpoint.url} has no JSON gateway")
         if _NO_CERTIFICATES in body:
@@ -166,6 +199,15 @@ class GatewayHttp:
         if settings.cert_file:
             context.load_cert_chain(settings.cert_file, settings.key_file)
         return http.client.HTTPSConnection(endpoint.host, endpoint.port, context=context)
+
+
+def _reason(error: Exception) -> str:
+    """Return what went wrong in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
 
 
 def _answer(status: int, body: bytes) -> dict[str, Any]:
