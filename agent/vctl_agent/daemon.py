@@ -23,6 +23,7 @@ from vctl_agent.application import Application
 from vctl_agent.candidate import Candidate
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.draining import Draining
 from vctl_agent.engines.opening import open_engine
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.restarting import Restarter
@@ -43,6 +44,7 @@ from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.requests import read_requests
+from vctl_agent.seen import Since
 from vctl_agent.settings import (
     ConductorSettings,
     Settings,
@@ -118,7 +120,9 @@ class Agent:
             settings.gateway, settings.socket, self._wake, on_statistics=self._statistics.take
         )
         self._exposure = Exposure(settings.engine_url)
+        self._since = Since()
         self._collecting = self._made_collecting(kept, application)
+        self._draining = Draining(settings.node, self._keys, self._wake)
         self._reconciler = Reconciler(
             node=settings.node,
             boot_id=self._boot_id,
@@ -133,6 +137,7 @@ class Agent:
             completed=self._completed,
             hashed=lambda: self._hasher.hashed,
             named=lambda: self._namer.named,
+            draining=self._draining,
             has_gateway=settings.gateway != "none",
             memory=Gpus().memory,
         )
@@ -206,6 +211,7 @@ class Agent:
             collected=self._collecting.answers,
             disk_used=self._collecting.used,
             exposed=self._exposure.found,
+            engine_since=self._since.of(report.incarnation),
         )
 
     def _wake(self) -> None:
@@ -296,6 +302,7 @@ class Agent:
                     continue
                 self._store_problem = ""
                 fleet = self._wishes.read(update.entries)
+                self._draining.follow(fleet, update.entries)
                 self._reconciler.want(fleet)
                 self._statistics.watch(fleet)
                 self._collecting.follow(fleet)
@@ -315,7 +322,9 @@ class Agent:
                             self._collecting.ask(requests)
                             self._hasher.ask(requests)
                             self._namer.ask(requests)
+                            self._draining.ask(requests)
             except StoreError as cause:
+                self._draining.refuse()
                 _log.warning("requests cannot be followed", cause=cause.message)
             await asyncio.sleep(_RETRY_S)
 

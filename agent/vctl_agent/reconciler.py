@@ -19,6 +19,7 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.basechange import BaseChange
 from vctl_agent.directmode import DirectMode, acted_on
+from vctl_agent.draining import Draining
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -69,6 +70,7 @@ class Reconciler:
         completed: Adds to a report what others of the agent have to say in it.
         hashed: What was found at sources that an operator asked about.
         named: What was answered to those who asked for a service's own name.
+        draining: What an operator wants of the node as a whole; None: nobody can.
         has_gateway: Whether this node has a gateway.
         memory: What a GPU tells of its memory.
         clock: Monotonic seconds.
@@ -90,6 +92,7 @@ class Reconciler:
         completed: Callable[[NodeReport], NodeReport] = lambda report: report,
         hashed: Callable[[], tuple[Hashed, ...]] = tuple,
         named: Callable[[], tuple[Named, ...]] = tuple,
+        draining: Draining | None = None,
         has_gateway: bool = True,
         memory: Callable[[], Memory | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -106,6 +109,7 @@ class Reconciler:
         self._completed = completed
         self._hashed = hashed
         self._named = named
+        self._draining = draining
         self._has_gateway = has_gateway
         self._clock = clock
         self._wakened = asyncio.Event()
@@ -186,8 +190,8 @@ class Reconciler:
             for release in self._holdings.of_interest(service, engine):
                 verdict = self._judge(service, release, engine, link)
                 verdicts.append((service, release, verdict))
-        if engine:
-            link.tell(self._agent_state(verdicts))
+        if engine and (self._draining is None or self._draining.is_known):
+            link.tell(self._agent_state(verdicts, link.heard))
         self._make_report(verdicts, engine, link)
         if self._base.is_due(link.heard):
             self._run(self._change_base())
@@ -332,7 +336,9 @@ class Reconciler:
                 self._doing.pop(name, None)
             self.wake()
 
-    def _agent_state(self, verdicts: list[tuple[Service, Release, Verdict]]) -> AgentState:
+    def _agent_state(
+        self, verdicts: list[tuple[Service, Release, Verdict]], heard: GatewayState | None
+    ) -> AgentState:
         engine, fleet = self._engine.latest, self._fleet or Fleet()
         ready = tuple(
             ReadyRelease(
@@ -348,7 +354,7 @@ class Reconciler:
         return AgentState(
             boot_id=self._boot_id,
             engine_url=self._engine_url,
-            ready=ready,
+            ready=self._draining.offered(ready, heard) if self._draining else ready,
             watched=watched(fleet),
             report_interval_s=report_interval_s(fleet),
         )
@@ -389,6 +395,7 @@ class Reconciler:
             checks=self._checks(),
             hashed=self._hashed(),
             named=self._named(),
+            drain=self._draining.answer(link.heard) if self._draining else None,
             unmanaged=unmanaged(engine, self._fleet.services.values() if self._fleet else ()),
         )
         report = self._completed(report)

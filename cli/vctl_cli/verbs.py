@@ -35,10 +35,13 @@ ROOT = Verbs(
         "status": Verb("status:status", "Show the fleet's services and nodes."),
         "events": Verb("events:events", "Show what was decided on the fleet, by whom and why."),
         "doctor": Verb("doctor:doctor", "Look for what is wrong, and say what mends it."),
+        "nodes": Verb("nodes:nodes", "Show the nodes, the worst first."),
         "node": Verbs(
             "Look after the nodes.",
             {
                 "gc": Verb("node_gc:gc", "Have nodes remove the artifacts that nothing needs."),
+                "drain": Verb("node_drain:drain", "Have a node take no new requests."),
+                "undrain": Verb("node_undrain:undrain", "Have a drained node take requests again."),
             },
         ),
         "verify-weights": Verb(
@@ -92,6 +95,10 @@ ROOT = Verbs(
                 "set": Verb(
                     "config_set:set_context",
                     "Make or change a context.",
+                ),
+                "init-auth": Verb(
+                    "config_init_auth:init_auth",
+                    "Print what makes etcd's users for this fleet.",
                 ),
             },
         ),

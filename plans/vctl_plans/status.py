@@ -207,7 +207,7 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
         phase = worst.phase if worst else IDLE
         if phase == NodePhase.READY and not report.gateway_ok:
             phase, reason = HANDING_OVER, reason or UNCONFIRMED
-        reason = reason or _failure(lines) or _rot(report)
+        reason = _drain(report) or reason or _failure(lines) or _rot(report)
     return NodeStatus(
         node=node,
         is_present=record is not None,
@@ -283,6 +283,11 @@ def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
         key=lambda line: (WORST_FIRST.index(NodePhase(line.phase)), not line.reason),
         default=None,
     )
+
+
+def _drain(report: NodeReport) -> str:
+    """Return how far the node is out of service, where an operator asked for that."""
+    return report.drain.sentence if report.drain else ""
 
 
 def _rot(report: NodeReport) -> str:

@@ -21,6 +21,7 @@ from tests.sim.network import Network
 from tests.sim.store import Etcd, State
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.draining import Draining
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
@@ -31,6 +32,7 @@ from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
 from vctl_agent.reporting import StatisticsWriter
+from vctl_agent.requests import read_requests
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.capability import EngineFacts
 from vctl_plans.node import NodeRecord, NodeReport
@@ -113,6 +115,7 @@ class Agent:
             wake=lambda: None,
             crashpoints=crashpoints,
         )
+        self.draining = Draining(node.name, node.etcd.keys, self.wake)
         self.reconciler = Reconciler(
             node=node.name,
             boot_id=boot_id,
@@ -123,10 +126,13 @@ class Agent:
             application=application,
             executor=executor,
             on_report=self._on_report,
+            draining=self.draining,
             clock=process.clock,
         )
         self.reconciler.wake = self.wake  # type: ignore[method-assign]  # it has no loop of its own
-        record = NodeRecord(node=node.name, boot_id=boot_id, engine="sim")
+        record = NodeRecord(
+            node=node.name, boot_id=boot_id, engine="sim", gateway_url=f"http://{node.name}"
+        )
         self.presence = Presence(
             self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
         )
@@ -156,6 +162,7 @@ class Agent:
         process.spawn(self.collecting.run())
         process.spawn(self._watch.refresh())
         self.client.follow(self.node.etcd.keys.services, self._want)
+        self.client.follow(self.node.etcd.keys.requests, self._ask)
         self.node.gateway.greet()
 
     def _fetch_s(self) -> float:
@@ -168,12 +175,17 @@ class Agent:
         self._is_live = state.update.is_live
         if state.update.is_live:
             fleet = state.fleet(self.node.etcd.keys)
+            self.draining.follow(fleet, state.update.entries)
             self.reconciler.want(fleet)
             self.collecting.follow(fleet)
             watching = (watched(fleet), report_interval_s(fleet))
             if watching != self._watching:  # else it would be woken for nothing
                 self._watching = watching
                 self.statistics.watch(fleet)
+
+    def _ask(self, state: State) -> None:
+        if state.update.is_live:
+            self.draining.ask(read_requests(state.update.entries, self.node.name))
 
     def _on_facts(self, facts: EngineFacts) -> None:
         self.presence.announce(facts)

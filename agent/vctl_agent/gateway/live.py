@@ -91,6 +91,11 @@ class Live:
         return (told or self._engine_url).rstrip("/")
 
     @property
+    def can_forward(self) -> bool:
+        """Whether requests can be passed to peers."""
+        return bool(self._sender)
+
+    @property
     def is_connected(self) -> bool:
         """Whether the store's watch is live."""
         return self._contact is None

@@ -122,6 +122,7 @@ class Gateway:
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
             overrides=self.live.overrides,
+            can_forward=self.live.can_forward,
         )
 
     def statistics(self) -> GatewayStatistics:
