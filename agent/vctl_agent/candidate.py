@@ -12,6 +12,7 @@ import uuid
 import structlog
 
 from vctl_agent import admin, election
+from vctl_agent.acceptance import Acceptance, RestoreAccepted
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.prometheus import Where
 from vctl_agent.settings import ConductorSettings
@@ -38,6 +39,7 @@ class Candidate:
         self._store = store
         self._keys = Keys(settings.fleet, settings.prefix)
         self._metrics = admin.ConductorMetrics()
+        self._acceptance = Acceptance(self._keys, None)
         self._problem = "the store has not answered yet"
         self._office = Office(
             store,
@@ -64,8 +66,14 @@ class Candidate:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow_election())
                 group.create_task(self._stand())
+                group.create_task(self._acceptance.follow(self._store))
         finally:
             await listener.cleanup()
+
+    def _open_fresh(self) -> Store:
+        from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC is there already
+
+        return open_store(self._settings.store)
 
     async def _stand(self) -> None:
         await election.stand(
@@ -84,7 +92,8 @@ class Candidate:
             except RestoredBackup as cause:
                 self._problem = cause.message
                 _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
-                await asyncio.Event().wait()
+                await self._acceptance.wait(self._open_fresh)
+                raise RestoreAccepted from cause
             except StoreError as cause:
                 self._problem = cause.message
                 _log.error("the election cannot be followed", cause=cause.message)

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from vctl_agent import admin, election, log
+from vctl_agent.acceptance import Acceptance, RestoreAccepted
 from vctl_agent.application import Application
 from vctl_agent.candidate import Candidate
 from vctl_agent.collecting import Collecting, Needs, Room
@@ -60,6 +61,7 @@ from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
 from vctl_plans.snapshot import Fleet
+from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.port import Store
 
 _USAGE = 2
@@ -76,12 +78,21 @@ class Agent:
         settings: Its settings.
         store: The store, open.
         engine: The engine's adapter.
+        acceptance: What an earlier run knew of the store.
     """
 
-    def __init__(self, settings: Settings, store: Store, engine: Engine) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        engine: Engine,
+        *,
+        acceptance: Acceptance | None = None,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._keys = Keys(settings.fleet, settings.prefix)
+        self._acceptance = acceptance or Acceptance(self._keys, None)
         self._boot_id = uuid.uuid4().hex
         self._crashpoints = Crashpoints(settings.crash_at)
         self._metrics = admin.Metrics()
@@ -149,6 +160,15 @@ class Agent:
             ttl_s=settings.lease_ttl,
             crashpoints=self._crashpoints,
         )
+
+    def _fingerprint(self) -> Fingerprint:
+        """Return how far the store has come; a store in memory does not tell."""
+        return getattr(self._store, "fingerprint", None) or Fingerprint()
+
+    def _open_fresh(self) -> Store:
+        from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC is there already
+
+        return open_store(self._settings.store)
 
     def _made_restarter(self, watch: EngineWatch) -> Restarter:
         settings = self._settings
@@ -266,6 +286,7 @@ class Agent:
                 group.create_task(self._presence.write_reports())
                 group.create_task(self._statistics.run())
                 group.create_task(self._follow_requests())
+                group.create_task(self._acceptance.follow(self._store))
                 group.create_task(self._inspector.answer())
                 group.create_task(self._collecting.answer())
                 group.create_task(self._collecting.run())
@@ -287,7 +308,8 @@ class Agent:
             except RestoredBackup as cause:
                 self._store_problem = cause.message
                 _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
-                await asyncio.Event().wait()
+                await self._acceptance.wait(self._open_fresh)
+                raise RestoreAccepted from cause
             except StoreError as cause:
                 self._store_problem = cause.message
                 _log.error("the services cannot be followed", cause=cause.message)
@@ -301,6 +323,7 @@ class Agent:
                     self._store_problem = "the store does not answer"
                     continue
                 self._store_problem = ""
+                self._acceptance.know(self._fingerprint())
                 fleet = self._wishes.read(update.entries)
                 self._draining.follow(fleet, update.entries)
                 self._reconciler.want(fleet)
@@ -357,10 +380,11 @@ async def _serve_node(settings: Settings) -> None:
     from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC loads here, after the lock
 
     lock = lock_state(settings.state)
-    store = open_store(settings.store)
+    acceptance = Acceptance(Keys(settings.fleet, settings.prefix), settings.state / "cluster.json")
+    store = open_store(settings.store, known=acceptance.fingerprint)
     engine = open_engine(settings)
     try:
-        await _until_told(Agent(settings, store, engine).run())
+        await _until_told(Agent(settings, store, engine, acceptance=acceptance).run())
     finally:
         await engine.close()
         await store.close()
@@ -413,14 +437,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(_USAGE)
     log.configure(level=settings.log_level, node=settings.node, fleet=settings.fleet)
     problems: list[str] = []
+    begins_anew = False
     try:
         asyncio.run(_main(settings))
+    except* RestoreAccepted:
+        begins_anew = True
     except* (VctlError, OSError) as group:
         problems += causes(group)
     for said in problems:
         _log.error("cannot go on", cause=said)
     if problems:
         sys.exit(_FAILED)
+    if begins_anew:  # as another process: nothing of what was known stays in memory
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  ourselves
 
 
 if __name__ == "__main__":

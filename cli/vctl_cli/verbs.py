@@ -96,6 +96,10 @@ ROOT = Verbs(
                     "config_set:set_context",
                     "Make or change a context.",
                 ),
+                "accept-restore": Verb(
+                    "config_accept_restore:accept_restore",
+                    "Have all take etcd as it is, after a backup of it was restored.",
+                ),
                 "init-auth": Verb(
                     "config_init_auth:init_auth",
                     "Print what makes etcd's users for this fleet.",

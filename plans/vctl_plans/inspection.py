@@ -66,7 +66,23 @@ def drain_id(node: str) -> str:
     return f"drain-{node}"
 
 
-OperatorRequest = VerifyRequest | HashRequest | CollectRequest | NameRequest | DrainRequest
+ACCEPT_RESTORE = "accept-restore"
+"""Names the key of an operator's last `AcceptRestore`."""
+
+
+class AcceptRestore(NodeRequest, frozen=True, kw_only=True, tag="accept-restore"):
+    """Take etcd as it is, though it went back: a backup was restored on purpose.
+
+    It is under no lease, and stays as the record of who said so.
+    """
+
+    reason: str = ""
+    at: str = ""  # the operator's own clock, UTC: for people
+
+
+OperatorRequest = (
+    VerifyRequest | HashRequest | CollectRequest | NameRequest | DrainRequest | AcceptRestore
+)
 """What a key under `Keys.requests` may hold."""
 
 

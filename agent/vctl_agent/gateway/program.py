@@ -21,6 +21,7 @@ import msgspec
 import structlog
 import uvloop
 
+from vctl_agent.acceptance import Acceptance
 from vctl_agent.gateway import breakglass
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
@@ -49,7 +50,7 @@ from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.upstream import Upstream
-from vctl_agent.gateway.watch import OpenStore, Source, follow
+from vctl_agent.gateway.watch import OpenStore, Source, keep_following
 from vctl_agent.gateway.wire.server import Listener
 from vctl_agent.local import GatewayState, GatewayStatistics, InFlight
 from vctl_agent.log import configure
@@ -88,6 +89,7 @@ class Gateway:
         self._open_store = open_store
         self._boot_id = uuid.uuid4().hex
         self._keys = Keys(settings.fleet, settings.prefix)
+        self._acceptance = Acceptance(self._keys, settings.state / "accepted.json")
         self.live = Live(
             load(settings.state, settings.fleet),
             prefix=self._keys.services,
@@ -252,7 +254,7 @@ class Gateway:
         return AccessLog(fleet=settings.fleet, node=settings.node)
 
     async def _watch(self) -> None:
-        await follow(self.live, self._open_store, self._keys)
+        await keep_following(self.live, self._open_store, self._keys, self._acceptance)
 
     def _readiness(self, proxy: Proxy) -> Readiness:
         return readiness(
