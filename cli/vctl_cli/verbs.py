@@ -126,11 +126,15 @@ ROOT = Verbs(
         "agent": Verbs(
             "Run the node's agent.",
             {
+                "init": Verb(
+                    "agent_init:init",
+                    "Write what a node needs to run vctl-agent and vctl-gateway.",
+                ),
                 "run": Verb(
                     "agent_run:run",
                     "Start vctl-agent in this process's place.",
                     passes_options=True,
-                )
+                ),
             },
         ),
         "dev": Verbs(
