@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from importlib import util
@@ -102,7 +102,7 @@ def _cases(etcdctl: Path, endpoint: str, small: Keys, nodes: int) -> list[Case]:
 
 def _case(
     name: str,
-    command: list[str | Path],
+    command: Sequence[str | Path],
     *,
     env: Mapping[str, str] | None = None,
     beside: str = "",

@@ -67,6 +67,8 @@ from vctl_plans.store.port import Store
 _USAGE = 2
 _FAILED = 1
 _RETRY_S = 2.0
+_GATEWAY_FOLLOWS_S = 10.0
+_LOOK_S = 0.05
 
 _log = structlog.get_logger(__name__)
 
@@ -309,11 +311,26 @@ class Agent:
                 self._store_problem = cause.message
                 _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
                 await self._acceptance.wait(self._open_fresh)
+                await self._until_gateway_follows()
                 raise RestoreAccepted from cause
             except StoreError as cause:
                 self._store_problem = cause.message
                 _log.error("the services cannot be followed", cause=cause.message)
             await asyncio.sleep(_RETRY_S)
+
+    async def _until_gateway_follows(self) -> None:
+        """Wait until the gateway acts on the accepted store's routes too, for a while at most.
+
+        What the routes before served is withdrawn by the next run of the agent: by then no request
+        may want it.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GATEWAY_FOLLOWS_S):
+                while True:
+                    heard = self._link.heard
+                    if heard is None or heard.is_connected:
+                        break
+                    await asyncio.sleep(_LOOK_S)
 
     async def _take_wishes(self) -> None:
         updates = self._store.watch(self._keys.services)

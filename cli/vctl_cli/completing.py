@@ -68,19 +68,25 @@ def _group(args: Iterable[str]) -> Verbs | None:
 
 def _of_commands(args: list[str], incomplete: str) -> list[Item]:
     """Ask the commands themselves, for options and values."""
-    try:
-        from typer._click.shell_completion import ShellComplete  # noqa: PLC0415  Typer 0.20 and on
-    except ImportError:
-        from click.shell_completion import ShellComplete  # noqa: PLC0415
-
     from vctl_cli.app import COMPLETE_VARIABLE, PROGRAM, command  # noqa: PLC0415
     from vctl_cli.session import Session  # noqa: PLC0415
     from vctl_cli.world import World  # noqa: PLC0415
 
-    asked: Any = type("Asked", (ShellComplete,), dict.fromkeys(ShellComplete.__abstractmethods__))
+    base = _click_completion()
+    asked: Any = type("Asked", (base,), dict.fromkeys(base.__abstractmethods__))
     context = {"obj": Session(World.real())}
     found = asked(command(), context, PROGRAM, COMPLETE_VARIABLE).get_completions(args, incomplete)
     return [Item(str(each.value), each.help or "") for each in found]
+
+
+def _click_completion() -> Any:
+    """Return Click's class; Typer has a Click of its own in newer versions."""
+    from importlib import import_module  # noqa: PLC0415
+
+    try:
+        return import_module("typer._click.shell_completion").ShellComplete
+    except ImportError:
+        return import_module("click.shell_completion").ShellComplete
 
 
 def values(ctx: Any, incomplete: str, *, name: str, verb: str) -> list[Any]:

@@ -131,7 +131,7 @@ def command(name: str, function: Any, *, passes_options: bool = False) -> Any:
 def _typer_command(name: str, function: Any) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name, cls=Command, context_settings=dict(_SETTINGS))(function)
-    made = typer.main.get_command(app)
+    made: Any = typer.main.get_command(app)
     for param in made.params:
         if is_known(param.name, name):
             param.shell_complete = _from_fleet(param, name)

@@ -78,7 +78,7 @@ async def test_what_was_known_of_the_cluster_is_kept_until_a_restore_is_accepted
 async def test_a_store_that_is_away_is_asked_again():
     store, acceptance = MemoryStore(), Acceptance(KEYS, None)
     await say(store, "x")
-    opened = []
+    opened: list[MemoryStore] = []
 
     def open_store() -> MemoryStore:
         peer = store.peer()

@@ -66,7 +66,7 @@ class MemoryReader:
         return tuple(entry.key for entry in self.list(prefix).entries[:most])
 
     def status(self) -> EtcdMember:
-        return EtcdMember(endpoint="memory", version="3.6.0", has_leader=True)
+        return EtcdMember(endpoint="memory", version="3.6.14", has_leader=True)
 
     def close(self) -> None:
         pass

@@ -92,10 +92,9 @@ async def test_without_user_or_with_a_wrong_password_it_is_said(
     with pytest.raises(Rejected, match="who asks") as caught:
         await make_store(guarded.endpoint).get(prefix)
     assert "ETCDCTL_USER" in caught.value.hint
-    wrong = {"user": "ann", "password": "wrong"}
     with pytest.raises(Rejected, match="'ann', or the password is wrong"):
-        await make_store(guarded.endpoint, **wrong).get(prefix)
-    reader = GatewayReader(StoreSettings((guarded.endpoint,), **wrong))
+        await make_store(guarded.endpoint, user="ann", password="wrong").get(prefix)
+    reader = GatewayReader(StoreSettings((guarded.endpoint,), user="ann", password="wrong"))
     with reader, pytest.raises(Rejected, match="'ann', or the password is wrong"):
         reader.get(prefix)
 

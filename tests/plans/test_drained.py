@@ -1,5 +1,7 @@
 """Nodes that an operator took out of service: who waits for them, and where they are named."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -14,7 +16,7 @@ from vctl_plans.units import Quota
 TEN = [f"n{number}" for number in range(10)]
 
 
-def ten(**more: object) -> Story:
+def ten(**more: Any) -> Story:
     """Return ten nodes that serve release 1 and prepare release 2."""
     story = Story()
     story.nodes = list(TEN)

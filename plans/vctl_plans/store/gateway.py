@@ -8,9 +8,10 @@ Then `GatewayUnsuitable` is raised, and the caller reads over gRPC instead.
 """
 
 import base64
+import time
 from typing import TYPE_CHECKING, Any, Self
 
-from vctl_plans.errors import Rejected, StoreUnavailable
+from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.store.gateway_http import GatewayHttp, GatewayUnsuitable
 from vctl_plans.store.limits import check_key
 from vctl_plans.store.port import KeyValue, Listing
@@ -25,6 +26,7 @@ __all__ = ["GatewayReader", "GatewayUnsuitable"]
 
 _RANGE = "/v3/kv/range"
 _STATUS = "/v3/maintenance/status"
+_AUTH_STATUS = "/v3/auth/status"
 _PAGE_SIZE = 500
 _LISTINGS_PER_CALL = 5
 
@@ -78,7 +80,9 @@ class GatewayReader:
         """Ask a member how it is; of several endpoints, whichever answers."""
         from vctl_plans.etcdhealth import EtcdMember  # noqa: PLC0415  see above
 
+        asked_at = time.time()
         told = self._http.ask(_STATUS, {})
+        ahead_s = self._http.clock_ahead_s(asked_at)
         return EtcdMember(
             endpoint=self._name,
             version=str(told.get("version", "")),
@@ -86,7 +90,30 @@ class GatewayReader:
             quota_bytes=int(told.get("dbSizeQuota", 0)),
             has_leader=bool(int(told.get("leader", 0))),
             alarms=tuple(str(each) for each in told.get("errors", ())),
+            clock_ahead_s=ahead_s,
+            revision=int(told.get("header", {}).get("revision", 0)),
+            has_compacted=self._has_compacted(),
+            has_users=self._has_users(),
         )
+
+    def _has_compacted(self) -> bool | None:
+        """Whether the first revision is forgotten; None where this user may not ask."""
+        try:
+            self._http.ask(_RANGE, {"key": _base64(b"vctl"), "revision": 1})
+        except Rejected as error:
+            return True if error.code == "OUT_OF_RANGE" else None
+        except StoreError:
+            return None
+        return False
+
+    def _has_users(self) -> bool | None:
+        """Whether authentication is on; None where the version does not tell."""
+        try:
+            return bool(self._http.ask(_AUTH_STATUS, {}).get("enabled"))
+        except Rejected:
+            return True  # only where it is on is anything refused
+        except StoreError:
+            return None
 
     def close(self) -> None:
         """Close the connection; the next read opens a new one."""

@@ -10,6 +10,7 @@ import random
 import socket
 import ssl
 import time
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
@@ -83,6 +84,7 @@ class GatewayHttp:
         self._current = 0
         self._connection: http.client.HTTPConnection | None = None
         self._token = ""
+        self._date = ""  # of the last answer
 
     def ask(self, path: str, request: dict[str, object]) -> dict[str, Any]:
         """Send *request* until an endpoint answers.
@@ -123,6 +125,21 @@ class GatewayHttp:
             f"etcd did not answer in {took_s:.1f} s: {told(reasons, self._settings)}",
             hint=_TLS_HINT if is_of_tls else _HINT,
         )
+
+    def clock_ahead_s(self, asked_at: float) -> float | None:
+        """Return how far the clock of who answered last is ahead of ours; None: it did not tell.
+
+        Args:
+            asked_at: Our own clock when it was asked: the answer is of no earlier moment. The
+                field is of whole seconds (RFC 9110, section 6.6.1), rounded down.
+        """
+        try:
+            then = parsedate_to_datetime(self._date).timestamp()
+        except (TypeError, ValueError):
+            return None
+        if then + 1 < asked_at:
+            return then + 1 - asked_at
+        return max(0.0, then - time.time())
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -173,6 +190,7 @@ class GatewayHttp:
             connection.request("POST", path, json.dumps(request), headers)
             response = connection.getresponse()
             body = response.read()
+            self._date = response.getheader("Date") or ""
         except (OSError, http.client.HTTPException) as error:
             raise _BrokenAttemptError(_reason(error), error) from error
         if response.status == http.client.NOT_FOUND:
