@@ -12,16 +12,14 @@ import uuid
 import structlog
 
 from vctl_agent import admin, election
-from vctl_agent.acceptance import Acceptance, RestoreAccepted
+from vctl_agent.acceptance import Acceptance, RestoreAccepted, opened
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.following import SILENT, UNHEARD, keep_following
 from vctl_agent.prometheus import Where
 from vctl_agent.settings import ConductorSettings
 from vctl_agent.term import Office
-from vctl_plans.errors import RestoredBackup, StoreError
 from vctl_plans.keys import Keys
 from vctl_plans.store.port import Store
-
-_RETRY_S = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -40,7 +38,7 @@ class Candidate:
         self._keys = Keys(settings.fleet, settings.prefix)
         self._metrics = admin.ConductorMetrics()
         self._acceptance = Acceptance(self._keys, None)
-        self._problem = "the store has not answered yet"
+        self._problem = UNHEARD
         self._office = Office(
             store,
             self._keys,
@@ -70,11 +68,6 @@ class Candidate:
         finally:
             await listener.cleanup()
 
-    def _open_fresh(self) -> Store:
-        from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC is there already
-
-        return open_store(self._settings.store)
-
     async def _stand(self) -> None:
         await election.stand(
             self._store,
@@ -86,24 +79,22 @@ class Candidate:
 
     async def _follow_election(self) -> None:
         """Say who conducts, and whether the store answers, for ever."""
-        while True:
-            try:
-                await self._follow()
-            except RestoredBackup as cause:
-                self._problem = cause.message
-                _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
-                await self._acceptance.wait(self._open_fresh)
-                raise RestoreAccepted from cause
-            except StoreError as cause:
-                self._problem = cause.message
-                _log.error("the election cannot be followed", cause=cause.message)
-            await asyncio.sleep(_RETRY_S)
+        await keep_following(
+            self._follow, self._note, what="election", on_restored=self._begin_anew
+        )
+
+    async def _begin_anew(self) -> None:
+        await self._acceptance.wait(lambda: opened(self._settings.store))
+        raise RestoreAccepted
+
+    def _note(self, problem: str) -> None:
+        self._problem = problem
 
     async def _follow(self) -> None:
         key = self._keys.conductor
         async with contextlib.aclosing(self._store.watch(key)) as updates:  # type: ignore[type-var]
             async for update in updates:
-                self._problem = "" if update.is_live else "the store does not answer"
+                self._problem = "" if update.is_live else SILENT
                 if update.is_live and update.changed:
                     held = update.entries.get(key)
                     who = held.value.decode(errors="replace") if held else ""

@@ -10,9 +10,10 @@ why.
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import structlog
 
-from vctl_agent.local import GatewayState, ReadyRelease
+from vctl_agent.local import AgentState, GatewayState, ReadyRelease
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
 from vctl_plans.inspection import Drained, DrainPhase, DrainRequest, OperatorRequest
@@ -72,16 +73,14 @@ class Draining:
             elif known is None or known[0] != entry.mod_revision:
                 self._peers[name] = entry.mod_revision, _read(entry)
 
-    def offered(
-        self, ready: tuple[ReadyRelease, ...], heard: GatewayState | None
-    ) -> tuple[ReadyRelease, ...]:
-        """Return what of *ready* the gateway is told: nothing once the node is out of service."""
+    def offered(self, state: AgentState, heard: GatewayState | None) -> AgentState:
+        """Return what the gateway is told: that nothing is ready, once the node is out."""
         if self._request is None:
             self._problem = ""
-            return ready
-        self._problem = "" if self._is_out else self._obstacle(ready, heard)
+            return state
+        self._problem = "" if self._is_out else self._obstacle(state.ready, heard)
         self._is_out = self._is_out or not self._problem
-        return () if self._is_out else ready
+        return msgspec.structs.replace(state, ready=()) if self._is_out else state
 
     def answer(self, heard: GatewayState | None) -> Drained | None:
         """Return what the report says of it; None: nobody asked."""

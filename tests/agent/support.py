@@ -20,6 +20,7 @@ from vctl_agent.local import AgentState, GatewayState, InFlight
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
+from vctl_agent.telling import ThisNode
 from vctl_plans import weights
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
@@ -219,9 +220,7 @@ class Node:
             clock=lambda: self.now,
         )
         self.reconciler = Reconciler(
-            node="n1",
-            boot_id="b1",
-            engine_url="http://engine",
+            ThisNode("n1", "b1", "http://engine"),
             engine=self.watch,
             artifacts=self.artifacts,
             probed=probed,
@@ -239,7 +238,7 @@ class Node:
 
     async def bury(self) -> None:
         """End what still runs of an agent that was killed."""
-        tasks = list(self.reconciler._tasks)
+        tasks = list(self.reconciler._doing._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -372,7 +372,7 @@ async def test_full_disk_has_room_made_before_the_next_try(
             raise NoRoom("no space left on device")
         return stage(*wish, **more)
 
-    monkeypatch.setattr(node.reconciler._executor, "_make_room", make_room)
+    monkeypatch.setattr(node.executor._stager, "_make_room", make_room)
     monkeypatch.setattr(node.artifacts, "stage", full_at_first)
     node.reconciler.want(serving(make_releases(tmp_path, 1), 1))
     await node.settle(lambda: node.phase(1) is NodePhase.FAILED)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.builders import SERVICE, a_route, some_releases
 from vctl_agent.draining import Draining
-from vctl_agent.local import GatewayState, InFlight, ReadyRelease
+from vctl_agent.local import AgentState, GatewayState, InFlight, ReadyRelease
 from vctl_plans.codec import encode
 from vctl_plans.inspection import DrainPhase, DrainRequest, VerifyRequest, drain_id
 from vctl_plans.keys import Keys
@@ -39,6 +39,12 @@ def peers(*nodes: str, number: int = 1) -> dict[str, KeyValue]:
     return {key: KeyValue(key, value, 1, 1 + len(nodes) * 10 + number)}
 
 
+def offered(
+    draining: Draining, ready: tuple[ReadyRelease, ...], heard: GatewayState
+) -> tuple[ReadyRelease, ...]:
+    return draining.offered(AgentState(boot_id="b", engine_url="", ready=ready), heard).ready
+
+
 @pytest.fixture
 def draining() -> Draining:
     made = Draining("a", KEYS, lambda: None)
@@ -50,19 +56,19 @@ def test_nothing_is_told_before_it_is_known_what_operators_want(draining: Draini
     was_known = draining.is_known
     draining.ask([])
     assert (was_known, draining.is_known) == (False, True)
-    assert draining.offered(READY, HEARD) == READY
+    assert offered(draining, READY, HEARD) == READY
     assert draining.answer(HEARD) is None
 
 
 def test_a_node_that_may_not_read_requests_serves(draining: Draining):
     draining.refuse()
     assert draining.is_known
-    assert draining.offered(READY, HEARD) == READY
+    assert offered(draining, READY, HEARD) == READY
 
 
 def test_it_serves_until_a_peer_is_named_then_nothing_and_says_how_far_it_is(draining: Draining):
     draining.ask([VerifyRequest(id="v"), REQUEST])
-    assert draining.offered(READY, HEARD) == READY
+    assert offered(draining, READY, HEARD) == READY
     waits = draining.answer(HEARD)
     assert waits is not None
     assert waits.phase is DrainPhase.WAITING
@@ -71,10 +77,10 @@ def test_it_serves_until_a_peer_is_named_then_nothing_and_says_how_far_it_is(dra
         f" release 1 of {SERVICE}"
     )
     draining.follow(a_fleet(), peers("a"))  # it is no peer of its own
-    assert draining.offered(READY, HEARD) == READY
+    assert offered(draining, READY, HEARD) == READY
 
     draining.follow(a_fleet(), peers("a", "b"))
-    assert draining.offered(READY, HEARD) == ()
+    assert offered(draining, READY, HEARD) == ()
     acted = msgspec.structs.replace(HEARD, accepted=READY)
     busy = msgspec.structs.replace(HEARD, in_flight=(InFlight(service=SERVICE, number=1, count=2),))
     phases = [getattr(draining.answer(heard), "phase", None) for heard in (acted, busy, HEARD)]
@@ -84,13 +90,13 @@ def test_it_serves_until_a_peer_is_named_then_nothing_and_says_how_far_it_is(dra
 def test_once_out_it_stays_out_until_the_request_goes(draining: Draining):
     draining.follow(a_fleet(), peers("b"))
     draining.ask([REQUEST])
-    assert draining.offered(READY, HEARD) == ()
+    assert offered(draining, READY, HEARD) == ()
     draining.follow(a_fleet(), {})  # the peers have gone: it does not flap
-    assert draining.offered(READY, HEARD) == ()
+    assert offered(draining, READY, HEARD) == ()
     draining.ask([])
-    assert draining.offered(READY, HEARD) == READY
+    assert offered(draining, READY, HEARD) == READY
     draining.ask([REQUEST])  # and begins anew
-    assert draining.offered(READY, HEARD) == READY
+    assert offered(draining, READY, HEARD) == READY
 
 
 def test_every_release_that_serves_needs_a_peer_and_what_does_not_serve_needs_none(
@@ -98,19 +104,19 @@ def test_every_release_that_serves_needs_a_peer_and_what_does_not_serve_needs_no
 ):
     draining.ask([REQUEST])
     draining.follow(a_fleet(candidate=2, weight=10.0), peers("b"))
-    assert draining.offered(READY, HEARD) == READY
+    assert offered(draining, READY, HEARD) == READY
     answer = draining.answer(HEARD)
     assert answer is not None
     assert f"release 2 of {SERVICE}" in answer.problem
     draining.follow(a_fleet(instant=(2,)), peers("b"))
-    assert draining.offered(READY, HEARD) == ()
+    assert offered(draining, READY, HEARD) == ()
 
 
 def test_a_gateway_without_the_fleet_key_cannot_be_drained(draining: Draining):
     draining.follow(a_fleet(), peers("b"))
     draining.ask([REQUEST])
     alone = msgspec.structs.replace(HEARD, can_forward=False)
-    assert draining.offered(READY, alone) == READY
+    assert offered(draining, READY, alone) == READY
     answer = draining.answer(alone)
     assert answer is not None
     assert "--fleet-key-file" in answer.problem
@@ -119,7 +125,7 @@ def test_a_gateway_without_the_fleet_key_cannot_be_drained(draining: Draining):
 def test_what_a_drain_cannot_change_is_said(draining: Draining):
     draining.ask([REQUEST])
     draining.follow(a_fleet(mode=Mode.DIRECT), {})
-    assert draining.offered((), HEARD) == ()
+    assert offered(draining, (), HEARD) == ()
     answer = draining.answer(HEARD)
     assert answer is not None
     assert answer.sentence == (

@@ -35,7 +35,7 @@ from tests.sources.servers import Behaviour, serving
 from tests.weights.building import fill
 from vctl_agent.artifacts import layout, leftovers
 from vctl_agent.artifacts.stage import ArtifactStore
-from vctl_agent.executor import Stopped
+from vctl_agent.stager import Stopped
 from vctl_plans import weights
 from vctl_plans.errors import (
     ArtifactError,

@@ -47,7 +47,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="tell the gateway before the probe",
-        file=f"{_AGENT}/reconciler.py",
+        file=f"{_AGENT}/telling.py",
         old="            if verdict.phase is NodePhase.READY and not service.is_direct\n",
         new="            if verdict.phase in {NodePhase.READY, NodePhase.PROBING}\n",
         tests=("tests/agent/test_reconciler.py",),
@@ -68,7 +68,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="believe a probe from before the adapter was loaded",
-        file=f"{_AGENT}/executor.py",
+        file=f"{_AGENT}/engines/changes.py",
         old="            self._probed.discard(name)  # a probe counts since the load,"
         " whoever unloaded it\n",
         new="",
@@ -76,7 +76,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="believe the engine that it unloaded",
-        file=f"{_AGENT}/executor.py",
+        file=f"{_AGENT}/engines/changes.py",
         old="        if not seen or any(resident.name == name for resident in seen.adapters):\n",
         new="        if not seen:\n",
         tests=("tests/agent/test_reconciler.py",),
@@ -270,7 +270,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="serve without taking a reference",
-        file=f"{_AGENT}/gateway/proxy.py",
+        file=f"{_AGENT}/gateway/serving.py",
         old="        with self._references.hold(release_id):\n",
         new="        if release_id:\n",
         tests=("tests/gateway/test_streaming.py",),

@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
 from tests.builders import SERVICE
 from tests.sim.client import Client
 from tests.sim.disk import Artifacts, Disk, Handed, Shelf
@@ -33,6 +35,7 @@ from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.requests import read_requests
+from vctl_agent.telling import ThisNode
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.capability import EngineFacts
 from vctl_plans.node import NodeRecord, NodeReport
@@ -80,6 +83,27 @@ def _record(incarnation: str, names: tuple[str, ...]) -> Any:
     return _Record(incarnation, list(names))
 
 
+class Wakened(Reconciler):
+    """A reconciler without a loop of its own: the simulation runs its cycles."""
+
+    def __init__(self, wake: Callable[[], None], *node: Any, **parts: Any) -> None:
+        self._wake_agent = wake
+        super().__init__(*node, **parts)
+
+    def wake(self) -> None:
+        self._wake_agent()
+
+
+class Attached:
+    """The engine that an agent asks: of the machine that it is on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
 class Agent:
     """One run of an agent's process."""
 
@@ -91,12 +115,14 @@ class Agent:
         self.client.is_cut = node.is_cut
         crashpoints = Crashpoints()
         artifacts: Any = Artifacts(node.disk, lambda: node.engine.mood)
-        self._watch = EngineWatch(node.engine, self.wake, on_facts=self._on_facts)
+        self._attached = Attached(node.engine)
+        attached: Any = self._attached
+        self._watch = EngineWatch(attached, self.wake, on_facts=self._on_facts)
         probed = MemoryProbed(node.disk)
         application: Any = Handed(node.disk, node.takes)
         registered = MemoryRegistered(node.disk)
-        executor = self._executor = Executor(
-            engine=node.engine,
+        executor = Executor(
+            engine=attached,
             golden=GoldenReader(self.client, node.etcd.keys),
             watch=self._watch,
             artifacts=artifacts,
@@ -116,20 +142,19 @@ class Agent:
             crashpoints=crashpoints,
         )
         self.draining = Draining(node.name, node.etcd.keys, self.wake)
-        self.reconciler = Reconciler(
-            node=node.name,
-            boot_id=boot_id,
-            engine_url="http://engine",
+        self.reconciler = Wakened(
+            self.wake,
+            ThisNode(node.name, boot_id, "http://engine"),
             engine=self._watch,
             artifacts=artifacts,
             probed=probed,
             application=application,
             executor=executor,
             on_report=self._on_report,
+            completed=self._completed,
             draining=self.draining,
             clock=process.clock,
         )
-        self.reconciler.wake = self.wake  # type: ignore[method-assign]  # it has no loop of its own
         record = NodeRecord(
             node=node.name, boot_id=boot_id, engine="sim", gateway_url=f"http://{node.name}"
         )
@@ -187,13 +212,16 @@ class Agent:
         if state.update.is_live:
             self.draining.ask(read_requests(state.update.entries, self.node.name))
 
+    def _completed(self, report: NodeReport) -> NodeReport:
+        return msgspec.structs.replace(report, drain=self.draining.answer(self.link.heard))
+
     def _on_facts(self, facts: EngineFacts) -> None:
         self.presence.announce(facts)
 
     def leave(self, engine: Engine) -> None:
         """Be on another machine, whose engine is dead and whose gateway is gone."""
         engine.stop()
-        self._watch._engine = self._executor._engine = self._executor._prover._engine = engine
+        self._attached.engine = engine
         self.hear(None)
 
     def look_at_engine(self) -> None:

@@ -1,34 +1,31 @@
-"""The path of every request: read, choose, take a reference, check, ask the engine, relay.
+"""The front door: every client's request is read, looked over, and handed to be served, or refused.
 
-The order of the middle two is the rule that keeps releases from being unloaded under a request: the
-reference is taken first and the release checked after, and whoever takes a release out of the ready
-set looks at the count after that. One of the two sees the other.
+The rule to keep: each request that came is counted out here, however it ends.
 """
 
 import asyncio
 import time
 
-import msgspec
 import structlog
 
 from vctl_agent.gateway import answers, headers
 from vctl_agent.gateway.accesslog import AccessLog
-from vctl_agent.gateway.answers import Elsewhere, Refused, unreadable
+from vctl_agent.gateway.answers import Refused, unreadable
 from vctl_agent.gateway.barrier import Barrier
-from vctl_agent.gateway.call import Call, engine_body, named_adapters, read_asked, read_call
+from vctl_agent.gateway.call import Call, named_adapters, read_call
+from vctl_agent.gateway.choosing import Choosing
 from vctl_agent.gateway.counting import Counting
-from vctl_agent.gateway.hop import HOP_HEADER, Hop, path_of
 from vctl_agent.gateway.hopreceiver import HopReceiver
 from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
-from vctl_agent.gateway.observation import Counted, Observation
 from vctl_agent.gateway.passage import CLIENT_GONE, Passage
-from vctl_agent.gateway.pins import COOKIE, Moved, Pin, Pins
-from vctl_agent.gateway.rewrite import ModelName
+from vctl_agent.gateway.pins import Pins
+from vctl_agent.gateway.serving import CHATS, Serving
+from vctl_agent.gateway.stamp import Stamp
 from vctl_agent.gateway.state import RouteAt
-from vctl_agent.gateway.upstream import EngineBroke, Upstream, relay
+from vctl_agent.gateway.upstream import EngineBroke, Upstream
 from vctl_agent.gateway.wire.server import (
     Answer,
     BodyBroken,
@@ -37,18 +34,6 @@ from vctl_agent.gateway.wire.server import (
     Listener,
     Request,
 )
-from vctl_plans.routing import (
-    RELEASE_HEADER,
-    SESSION_HEADER,
-    VECTOR_HEADER,
-    Choice,
-    Refusal,
-    Why,
-    choose,
-)
-
-CHATS = frozenset({"/v1/chat/completions", "/tokenize"})
-"""What a release's prompt is applied to: chats, and what says how long one is."""
 
 FORWARDED = CHATS | {
     "/v1/completions",
@@ -61,12 +46,6 @@ FORWARDED = CHATS | {
 
 ENGINE_BROKE = 502
 """Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
-
-NOT_FOUND = 404
-"""What an engine answers when it does not hold the model that it is asked for."""
-
-SERVER = "vctl-gateway"
-"""What stands in place of the names and versions of the engine's server and of our library."""
 
 PASSED_THROUGH = "(passed through)"
 """The label of models that are no service; no service can have this name."""
@@ -113,21 +92,34 @@ class Proxy:
         self.open = 0  # requests that have not ended, of any kind
         self.idle = asyncio.Event()  # set while none is open
         self.idle.set()
-        self.is_draining = False  # answers close their connections
         self._live = live
-        self._references = references
-        self._upstream = upstream
         self._metrics = metrics
-        self._counting = counting
         self._barrier = barrier
         self._receiver = receiver
-        self._sender = sender
         self._max_body_bytes = max_body_bytes
         self._has_passthrough = has_passthrough
         self._access_log = access_log
-        self._pins = pins
-        self._has_cookie = has_cookie
-        self._moved = Moved()
+        self._stamp = Stamp(live, has_cookie=has_cookie)
+        self._serving = Serving(
+            live,
+            references,
+            upstream,
+            counting=counting,
+            barrier=barrier,
+            receiver=receiver,
+            sender=sender,
+            choosing=Choosing(live, pins),
+            stamp=self._stamp,
+        )
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether answers close their connections."""
+        return self._stamp.is_draining
+
+    @is_draining.setter
+    def is_draining(self, is_draining: bool) -> None:
+        self._stamp.is_draining = is_draining
 
     def listener(self) -> Listener:
         """Return the listener for clients; a client that goes away cancels its request."""
@@ -176,7 +168,7 @@ class Proxy:
         body = await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
-            return await self._serve_hop(request, passage, hop, body)
+            return await self._serving.serve_hop(request, passage, hop, body)
         call = read_call(body)
         at = self._live.acted.known.routes.get(call.model)
         if at is not None and at.is_direct:
@@ -187,13 +179,13 @@ class Proxy:
         while at is not None:
             passage.service, passage.route = call.model, at.revision
             if self._barrier.admits(at) or self._live.overrides.get(call.model):
-                return await self._serve_chosen(request, passage, call, at)
+                return await self._serving.serve(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
         if not self._is_passed_through(call):
             raise answers.no_model(call.model)
         passage.service = PASSED_THROUGH
-        return await self._ask(request, passage, body, None)
+        return await self._serving.ask(request, passage, body, None)
 
     async def _held(self, service: str, passage: Passage) -> RouteAt | None:
         """Return the service's route once no barrier is before it; choose before any await."""
@@ -202,138 +194,6 @@ class Proxy:
             return await self._barrier.wait(service)
         finally:
             passage.held_s += time.monotonic() - began
-
-    async def _serve_chosen(
-        self, request: Request, passage: Passage, call: Call, at: RouteAt
-    ) -> Answer:
-        """Serve; where the release was ready nowhere, choose once more if more is known by now.
-
-        A node leaves a release once every gateway has acted on the route without it. A request that
-        was chosen just before may come to it after.
-        """
-        known = self._live.acted.known
-        try:
-            return await self._serve_managed(request, passage, call, at)
-        except Elsewhere:
-            newer = self._live.acted.known.routes.get(call.model)
-            is_same = self._live.acted.known is known
-            if is_same or newer is None or not self._barrier.admits(newer):
-                raise
-            passage.route = newer.revision
-            return await self._serve_managed(request, passage, call, newer)
-
-    async def _serve_managed(
-        self, request: Request, passage: Passage, call: Call, at: RouteAt
-    ) -> Answer:
-        """Serve a service's request by the release chosen for it, or refuse; never by another."""
-        live = self._live
-        pin = self._pins.read(call.model, request.headers) if self._pins and at.is_split else None
-        asked = read_asked(
-            call,
-            request.headers,
-            passage.request_id,
-            named=live.named_headers,
-            is_split=at.is_split,
-            pin=pin,
-        )
-        if at.route.candidate and self._moved.has(call.model, asked.key, at.route.candidate):
-            asked = msgspec.structs.replace(asked, has_moved=True)
-        choice = self._glass(call.model) or choose(at.route, asked, live.acted.known.groups)
-        if isinstance(choice, Refusal):
-            raise Refused(choice.status, choice.reason, code="release_not_served")
-        passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
-        if at.route.candidate and choice.why is not Why.BREAK_GLASS:
-            self._moved.note(call.model, asked.key, choice.release)
-        if self._pins and choice.release in at.route.pinnable:
-            passage.pin = self._pins.make(call.model, Pin(choice.release, asked.key))
-        release_id = (call.model, choice.release)
-        counted = Counted(*release_id, live.acted.known.digest(release_id), at.revision)
-        # Counted once, where it was chosen: whoever serves a hop counts nothing for guardrails.
-        with self._counting.observe(counted) as seen:
-            try:
-                return await self._serve_here(request, passage, call, seen)
-            except Elsewhere:
-                response = await self._pass_on(request, passage, call, seen)
-                if response is None:
-                    raise
-                return response
-
-    def _glass(self, service: str) -> Choice | None:
-        """Return what root has said for this node, if anything."""
-        release = self._live.overridden(service) if self._live.overrides else 0
-        return Choice(release, Why.BREAK_GLASS) if release else None
-
-    async def _serve_here(
-        self, request: Request, passage: Passage, call: Call, seen: Observation
-    ) -> Answer:
-        release_id = (call.model, passage.release)
-        message = f"release {passage.release} of {call.model} is not ready on this node"
-        if release_id not in self._live.targets:  # so no reference is taken, and nobody told of it
-            raise Elsewhere(message, code="release_not_ready")
-        with self._references.hold(release_id):
-            target = self._live.targets.get(release_id)
-            if target is None:
-                raise Elsewhere(message, code="release_not_ready")
-            name = ModelName(target.model, call.model, seen.read)
-            body = engine_body(call, target, is_chat=request.path in CHATS)
-            response = await self._ask(request, passage, body, name, seen=seen)
-            if response.status == NOT_FOUND and not response.is_begun:
-                # The engine has started again and holds nothing, and the agent has yet to see it.
-                raise Elsewhere(message, code="release_not_ready", instead=response)
-            return response
-
-    async def _pass_on(
-        self, request: Request, passage: Passage, call: Call, seen: Observation
-    ) -> Answer | None:
-        hop = self._sender.hop(
-            call.model, passage.release, route=passage.route, request_id=passage.request_id
-        )
-        return await self._sender.pass_on(
-            request,
-            call.body,
-            hop,
-            leg=passage.leg,
-            stamp=lambda response: self._stamp(response, passage),
-            seen=seen,
-        )
-
-    async def _serve_hop(self, request: Request, passage: Passage, hop: Hop, body: bytes) -> Answer:
-        """Serve the release that the sender chose, or refuse; never choose, never pass it on."""
-        passage.service, passage.release, passage.route = hop.service, hop.number, hop.route
-        release_id = (hop.service, hop.number)
-        with self._receiver.answering(hop, passage.leg), self._references.hold(release_id):
-            target = self._receiver.target(hop)
-            name = ModelName(target.model, hop.service)
-            asked = engine_body(read_call(body), target, is_chat=request.path in CHATS)
-            return await self._ask(request, passage, asked, name)
-
-    async def _ask(
-        self,
-        request: Request,
-        passage: Passage,
-        body: bytes,
-        name: ModelName | None,
-        *,
-        seen: Observation | None = None,
-    ) -> Answer:
-        base = self._live.engine_url
-        if not base:
-            raise Elsewhere("no engine is known yet", code="engine_unavailable")
-        answer = await self._upstream.ask(
-            base + path_of(request),
-            body,
-            headers.for_engine(request.headers, passage.request_id),
-        )
-        try:
-            return await relay(
-                answer,
-                request,
-                name=name,
-                stamp=lambda response: self._stamp(response, passage),
-                seen=seen,
-            )
-        finally:
-            answer.close()
 
     async def _read_body(self, request: Request) -> bytes:
         try:
@@ -356,29 +216,8 @@ class Proxy:
             for name in named_adapters(call)
         )
 
-    def _stamp(self, response: Answer, passage: Passage) -> None:
-        passage.status = response.status
-        response.headers["Server"] = SERVER
-        response.headers[headers.REQUEST_ID_HEADER] = passage.request_id
-        if passage.route:
-            response.headers[headers.ROUTE_HEADER] = str(passage.route)
-        if passage.release:
-            response.headers[RELEASE_HEADER] = str(passage.release)
-        if passage.pin:
-            response.headers[SESSION_HEADER] = passage.pin
-            if self._has_cookie:
-                kept = f"{COOKIE}={passage.pin}; Path=/; HttpOnly; SameSite=Lax"
-                response.headers.add("Set-Cookie", kept)
-        if passage.leg.mark:
-            response.headers[HOP_HEADER] = passage.leg.mark
-        known = self._live.acted.known.releases.get((passage.service, passage.release))
-        if known:
-            response.headers[VECTOR_HEADER] = known.release.vector_text
-        if self.is_draining:
-            response.closes = True
-
     def _stamped(self, response: Answer, passage: Passage) -> Answer:
-        self._stamp(response, passage)
+        self._stamp.put(response, passage)
         return response
 
     def _leave(self, passage: Passage) -> None:
