@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BUDGET_S = 0.1
 """For reading what exists; the process itself has begun by then, and all is within 200 ms."""
+BUDGET_VARIABLE = "VCTL_COMPLETE_TIMEOUT_S"
+"""Gives it more, where etcd is far away."""
 
 MOST = 500
 """Values that are suggested: one page of etcd's."""
@@ -96,7 +98,8 @@ def values(ctx: Any, incomplete: str, *, name: str, verb: str) -> list[Any]:
     kind = kind_of(name, verb)
     if kind is None:
         return []
-    found = _in_time(lambda: _named(ctx, kind, incomplete))
+    budget_s = float(ctx.obj.world.env.get(BUDGET_VARIABLE) or BUDGET_S)
+    found = _in_time(lambda: _named(ctx, kind, incomplete), budget_s)
     return [_Suggestion(each) for each in found if each.startswith(incomplete)]
 
 
@@ -110,7 +113,7 @@ class _Suggestion:
         self.value = value
 
 
-def _in_time(read: Callable[[], list[str]]) -> list[str]:
+def _in_time(read: Callable[[], list[str]], budget_s: float) -> list[str]:
     """Return what *read* returns, or nothing when it fails or takes too long.
 
     On a thread, since looking up a host's name can't be given a time limit.
@@ -127,7 +130,7 @@ def _in_time(read: Callable[[], list[str]]) -> list[str]:
 
     reading = threading.Thread(target=act, daemon=True)
     reading.start()
-    reading.join(BUDGET_S)
+    reading.join(budget_s)
     return [] if reading.is_alive() else found
 
 

@@ -4,8 +4,11 @@ A process that lives for a tenth of a second has no garbage worth looking for; l
 modules are imported costs a tenth of a start.
 """
 
+import contextlib
 import gc
 import os
+import sys
+from typing import NoReturn
 
 _COMPLETE_VARIABLE = "_VCTL_COMPLETE"
 _OBJECTS_BEFORE_A_LOOK = 50_000
@@ -21,4 +24,15 @@ def main() -> None:
         os._exit(complete(instruction))  # a thread may still wait for a store that is away
     from vctl_cli.app import main as run  # noqa: PLC0415
 
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        _leave(end.code if isinstance(end.code, int) else 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: what a command opened is closed by now, and taking modules down takes 5 ms."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)

@@ -80,13 +80,14 @@ async def test_what_a_fleet_has_is_suggested(endpoint: str, make_store: StoreMak
         *(KEYS.node(name) for name in ("gpu-a", "gpu-b", "cpu-c")),
     ):
         await store.put(key, b"{}")
-    env = {"VCTL_ENDPOINTS": endpoint, "VCTL_FLEET": "prod"}
+    patience = {"VCTL_COMPLETE_TIMEOUT_S": "20"}  # this machine may be busy
+    env = {"VCTL_ENDPOINTS": endpoint, "VCTL_FLEET": "prod", **patience}
     assert bash("vctl status -s ", **env) == ["search", "support"]
     assert bash("vctl status --service su", **env) == ["support"]
     assert bash("vctl release show -s support ", **env) == ["10", "2", "1"]
     assert bash("vctl rollback --to ", VCTL_SERVICE="support", **env) == ["10", "2", "1"]
     assert bash("vctl node drain gpu", **env) == ["gpu-a", "gpu-b"]
-    assert bash(f"vctl --endpoints {endpoint} --fleet prod node undrain c") == ["cpu-c"]
+    assert bash(f"vctl --endpoints {endpoint} --fleet prod node undrain c", **patience) == ["cpu-c"]
     assert bash("vctl status -s ", **{**env, "VCTL_FLEET": "other"}) == []
 
 
@@ -94,7 +95,7 @@ def test_contexts_are_suggested(tmp_path: Path):
     folder = tmp_path / "vctl"
     folder.mkdir()
     (folder / "config.yaml").write_text("contexts: {eu: {fleet: a}, us: {fleet: b}}\n")
-    env = {"XDG_CONFIG_HOME": str(tmp_path)}
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "VCTL_COMPLETE_TIMEOUT_S": "20"}
     assert bash("vctl config use-context ", **env) == ["eu", "us"]
     assert bash("vctl status --context e", **env) == ["eu"]
     (folder / "config.yaml").write_text("contexts: [")

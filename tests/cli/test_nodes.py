@@ -73,19 +73,19 @@ def test_some_nodes_only_and_names_that_are_none():
     assert said.err == "vctl: NODE: there is no node 'bb'\n  did you mean 'b'?\n"
 
 
-def answering(*phases: tuple[DrainPhase | None, str]):
-    """Return what makes node a say how far it is, one phase after the other."""
+def answering(*phases: tuple[DrainPhase | None, str], node: str = "a"):
+    """Return what makes a node say how far it is, one phase after the other."""
 
     async def conduct(store: MemoryStore) -> None:
-        key = KEYS.request(drain_id("a"))
+        key = KEYS.request(drain_id(node))
         async for update in store.watch(key):
             if (key in update.entries) == (phases[0][0] is not None):
                 break
         for phase, problem in phases:
-            said = a_report("a", route_revision=99, r1=NodePhase.READY)
+            said = a_report(node, route_revision=99, r1=NodePhase.READY)
             drain = Drained(request=key, phase=phase, problem=problem) if phase else None
             value = msgspec.structs.replace(said, drain=drain)
-            await store.put(KEYS.report("a"), encode(value))
+            await store.put(KEYS.report(node), encode(value))
             await asyncio.sleep(0.01)
 
     return conduct
