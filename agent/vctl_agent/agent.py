@@ -18,6 +18,7 @@ from vctl_agent.application import Application
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.draining import Draining
+from vctl_agent.engines.epochs import Epochs
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.restarting import Restarter
 from vctl_agent.engines.watch import EngineWatch
@@ -25,6 +26,7 @@ from vctl_agent.executor import Executor
 from vctl_agent.exposure import Exposure
 from vctl_agent.following import Following, follow_requests
 from vctl_agent.gatewaylink import open_link
+from vctl_agent.gatewayword import told_by, with_pins
 from vctl_agent.golden import GoldenReader
 from vctl_agent.gpu import Gpus
 from vctl_agent.hasher import Hasher
@@ -32,6 +34,7 @@ from vctl_agent.hook import AnyHook, open_hook
 from vctl_agent.inspector import Inspector
 from vctl_agent.kept import open_kept
 from vctl_agent.naming import Namer
+from vctl_agent.orphans import Orphans
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
@@ -39,7 +42,6 @@ from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
 from vctl_agent.seen import Since
 from vctl_agent.settings import Settings
-from vctl_agent.sweeping import sweep
 from vctl_agent.telling import ThisNode
 from vctl_agent.term import Office
 from vctl_plans.capability import EngineFacts
@@ -84,8 +86,9 @@ class Agent:
         self._exposure = Exposure(settings.engine_url)
         self._since = Since()
         self._draining = Draining(settings.node, self._keys, self._wake)
+        self._counted = Epochs(engine, kept.probed, kept.epoch)
         self._watch = EngineWatch(
-            engine, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts
+            self._counted, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts
         )
         self._restarter = self._made_restarter()
         self._application = self._made_application()
@@ -94,15 +97,17 @@ class Agent:
             settings.gateway, settings.socket, self._wake, on_statistics=self._statistics.take
         )
         self._collecting = self._made_collecting()
-        executor = self._made_executor(engine)
+        executor = self._made_executor()
         self._namer = Namer(executor, self._known_releases, self._wake)
         self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
         self._hasher = Hasher(kept.artifacts.describe, self._wake)
         self._reconciler = self._made_reconciler(executor)
+        self._orphans = self._made_orphans()
+        followers = (self._reconciler.want, self._statistics.watch, self._collecting.follow)
         self._following = Following(
             store,
             self._keys,
-            [self._reconciler.want, self._statistics.watch, self._collecting.follow],
+            [*followers, self._orphans.follow],
             on_entries=self._on_entries,
             on_restored=self._begin_anew,
         )
@@ -150,9 +155,9 @@ class Agent:
             crashpoints=self._crashpoints,
         )
 
-    def _made_executor(self, engine: Engine) -> Executor:
+    def _made_executor(self) -> Executor:
         return Executor(
-            engine=engine,
+            engine=self._counted,
             golden=GoldenReader(self._store, self._keys),
             watch=self._watch,
             artifacts=self._kept.artifacts,
@@ -177,6 +182,15 @@ class Agent:
             draining=self._draining,
             has_gateway=settings.gateway != "none",
             memory=Gpus().memory,
+        )
+
+    def _made_orphans(self) -> Orphans:
+        return Orphans(
+            self._kept.artifacts,
+            self._watch,
+            self._link,
+            fleet=self._known_fleet,
+            unload=self._reconciler.unload_orphan,
         )
 
     def _made_office(self) -> Office:
@@ -218,13 +232,14 @@ class Agent:
         return msgspec.structs.replace(
             report,
             checks=self._inspector.checks,
-            hashed=self._hasher.hashed,
-            named=self._namer.named,
-            collected=self._collecting.answers,
+            hashed=self._hasher.requests.answers,
+            named=self._namer.requests.answers,
+            collected=self._collecting.requests.answers,
             disk_used=self._collecting.used,
             exposed=self._exposure.found,
             engine_since=self._since.of(report.incarnation),
             drain=self._draining.answer(self._link.heard),
+            **told_by(self._link.heard),
         )
 
     def _on_entries(self, fleet: Fleet, entries: Mapping[str, KeyValue]) -> None:
@@ -249,6 +264,7 @@ class Agent:
 
     def _wake(self) -> None:
         self._reconciler.wake()
+        self._orphans.look()
         self._restarter.look()
 
     def _on_engine(self) -> None:
@@ -263,7 +279,7 @@ class Agent:
         self._last_report = report
         self._metrics.show(report)
         self._metrics.rotten.set(len(self._inspector.rotten))
-        self._presence.report(report)
+        self._presence.report(with_pins(report, self._link.heard))
 
     def problem(self) -> str:
         """Return why the agent is not ready; nothing when it is.
@@ -304,27 +320,29 @@ class Agent:
         group.create_task(self._presence.keep_record())
         group.create_task(self._presence.write_reports())
         group.create_task(self._statistics.run())
-        group.create_task(self._follow_requests())
         group.create_task(self._acceptance.follow(self._store))
-        group.create_task(self._inspector.answer())
-        group.create_task(self._collecting.answer())
         group.create_task(self._collecting.run())
-        group.create_task(self._hasher.answer())
-        group.create_task(sweep(self._kept.artifacts, self._reconciler.wanted_roots))
-        group.create_task(self._namer.answer())
+        self._start_answering(group)
+        group.create_task(self._orphans.run())
         if settings.scrub_interval:
             group.create_task(self._inspector.scrub(settings.scrub_interval))
         if settings.conduct:
             group.create_task(self._stand())
 
-    async def _follow_requests(self) -> None:
-        answerers = (self._inspector, self._collecting, self._hasher, self._namer, self._draining)
-        await follow_requests(
-            self._store,
-            self._keys,
-            self._settings.node,
-            [each.ask for each in answerers],
-            on_refused=self._draining.refuse,
+    def _start_answering(self, group: asyncio.TaskGroup) -> None:
+        """Answer requests of every kind, beside each other: hashing takes long, naming does not."""
+        answerers = (self._inspector, self._collecting, self._hasher, self._namer)
+        for each in answerers:
+            group.create_task(each.requests.run())
+        asks = [*(each.requests.ask for each in answerers), self._draining.ask]
+        group.create_task(
+            follow_requests(
+                self._store,
+                self._keys,
+                self._settings.node,
+                asks,
+                on_refused=self._draining.refuse,
+            )
         )
 
     async def _stand(self) -> None:

@@ -53,6 +53,21 @@ class Doing:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def unload_orphan(self, name: str) -> None:
+        """Unload an adapter that is no known release's; one whose it comes to be waits meanwhile.
+
+        Raises:
+            VctlError: The engine lists it still, or refused.
+        """
+        if name in self.phases:
+            return
+        self.phases[name] = NodePhase.DRAINING
+        try:
+            await self._executor.unload_orphan(name)
+        finally:
+            del self.phases[name]
+            self._wake()
+
     async def stop(self) -> None:
         """End all of it, and return once it has ended."""
         self._executor.stop()

@@ -14,7 +14,7 @@ from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.engines.changes import Changes, condemning
-from vctl_agent.engines.port import Engine
+from vctl_agent.engines.epochs import Epochs
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.golden import GoldenReader
 from vctl_agent.placing import directory, source_directory
@@ -35,7 +35,7 @@ class Executor:
     def __init__(
         self,
         *,
-        engine: Engine,
+        engine: Epochs,
         golden: GoldenReader,
         watch: EngineWatch,
         artifacts: ArtifactStore,
@@ -125,6 +125,16 @@ class Executor:
             await self._changes.load(release.engine_name, adapter)
         else:
             await self._application.give(release)
+
+    async def unload_orphan(self, name: str) -> None:
+        """Have the engine hold *name* no more, which is no release's that is known.
+
+        Raises:
+            VctlError: It lists it still, or refused.
+        """
+        with condemning(self._watch):
+            await self._changes.unload(name)
+        self._crashpoints.passed("orphan unloaded")
 
     async def name_publicly(self, release: Release) -> str:
         """Have the engine hold *release* under its service's own name, and list it; or find it so.

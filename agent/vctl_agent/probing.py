@@ -55,7 +55,8 @@ class Probing:
         """
         name, before = release.engine_name, self._watch.latest
         asked = under or name
-        is_proven = before is not None and self._probed.has(before.incarnation, name or BASE)
+        drops = self._probed.drops
+        is_proven = before is not None and self._probed.is_current(before.incarnation, name or BASE)
         noted = golden_name(name, release.digest, golden) if is_proven and golden else name or BASE
         try:
             if noted == (name or BASE):
@@ -66,7 +67,7 @@ class Probing:
             await self._same_engine(before, asked, refusal)
             raise
         after = await self._same_engine(before, asked)
-        self._probed.add(after.incarnation, noted, note)
+        self._probed.add(after.incarnation, noted, note, drops=drops)
 
     async def _asked(
         self, engine: Description | None, release: Release, golden: str, *, under: str

@@ -84,6 +84,7 @@ class Reconciler:
         self._drain_began: dict[Key, float] = {}
         self._tries = Tries(clock)
         self._doing = doing = Doing(executor, self._tries, self.wake)
+        self.unload_orphan = doing.unload_orphan
         self._base = BaseChange(node, artifacts=artifacts, swap=executor.swap_base, clock=clock)
         self._holdings = Holdings(artifacts, probed, application, self._base.is_held)
         self._places = Places(
@@ -115,18 +116,6 @@ class Reconciler:
         """Return every release that is known, of all services."""
         services = self._fleet.services.values() if self._fleet else ()
         return [release for service in services for release in service.releases.values()]
-
-    def wanted_roots(self) -> set[str] | None:
-        """Return the roots of what the fleet wants here; None: it is not known yet."""
-        if self._fleet is None:
-            return None
-        return {
-            made.root
-            for service in self._fleet.services.values()
-            for number in wanted(service.route, service.rollout)
-            if number in service.releases
-            for made in service.releases[number].staged.values()
-        }
 
     async def run(self, link: GatewayLink) -> None:
         """Run cycles until cancelled; then stop what is being done."""
@@ -189,6 +178,7 @@ class Reconciler:
         release: Release,
         held: Held,
         engine: Description | None,
+        *,
         heard: GatewayState | None,
     ) -> Facts:
         rollout = service.rollout
@@ -214,6 +204,7 @@ class Reconciler:
             is_apart=goes,
             no_place=self._places.problem(service, release) if is_wanted and not goes else "",
             is_probed=held.is_probed,
+            is_due=held.is_due,
             is_offered=heard is not None and is_offered(service, release, heard, held),
             in_flight=in_flight(service, release, heard, held) if heard else None,
             draining_s=self._draining_s(key, may_unload=may_unload or goes),
@@ -252,19 +243,19 @@ class Reconciler:
     ) -> Verdict:
         """Return where the release is, and start the next thing unless something is being done."""
         held = self._holdings.of(service, release, engine)
-        facts = self._facts(service, release, held, engine, heard)
+        facts = self._facts(service, release, held, engine, heard=heard)
         if facts.is_wanted and not self._has_gateway:
             return _NO_GATEWAY
         doing = self._doing.phases.get(own(release)) or self._doing.phases.get(release.engine_name)
-        if doing:
+        if doing and doing is not NodePhase.READY:
             return Verdict(doing)
         if not engine and facts.may_unload and not _has_ended(service):
             return Verdict(NodePhase.DRAINING, reason=self._engine.problem)  # none knows if it went
         verdict = assess(facts)
-        if verdict.action is Action.NONE:
-            return verdict
-        if verdict.action is not Action.STAGE and not engine:
+        if verdict.action not in {Action.NONE, Action.STAGE} and not engine:
             return Verdict(NodePhase.FAILED, reason=self._engine.problem)
+        if verdict.action is Action.NONE or doing:  # what is ready is only probed again
+            return verdict
         is_foreign = release.adapter is not None and bool(release.adapter.adopted)
         work = Work(
             verdict.action,

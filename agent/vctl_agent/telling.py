@@ -108,6 +108,7 @@ class Telling:
             node=self._who.name,
             boot_id=self._who.boot_id,
             incarnation=engine.incarnation if engine else "",
+            cache_epoch=engine.cache_epoch if engine else 0,
             base=base,
             releases=tuple(
                 self._line(service, release, verdict, engine)

@@ -12,7 +12,7 @@ from vctl_cli.ending import exit_code, has_ended
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.merging import merged
 from vctl_cli.options import Output
-from vctl_cli.reading import fleet_of, fleet_prefixes
+from vctl_cli.reading import Only, fleet_of, fleet_prefixes
 from vctl_cli.render.document import line
 from vctl_cli.render.summary import summary_lines, summary_text
 from vctl_cli.render.table import status_lines, status_text
@@ -41,42 +41,42 @@ class Form(msgspec.Struct, frozen=True):
 Show = Callable[[Any], None]
 
 
-def _form(keys: Keys, service: str, *, is_summary: bool) -> Form:
+def _form(keys: Keys, only: Only, *, is_summary: bool) -> Form:
     if is_summary:
 
         def summed(parts: Sequence[Sequence[KeyValue]]) -> SummaryView:
             held = next((entry for entry in parts[1] if entry.key == keys.summary), None)
-            return summary_view(keys, parts[0], held, service=service)
+            return summary_view(keys, parts[0], held, only=only)
 
         prefixes = (keys.services, keys.summary)
         return Form("summary", prefixes, summed, summary_text, summary_lines)
 
     def whole(parts: Sequence[Sequence[KeyValue]]) -> StatusView:
-        return status_view(keys, fleet_of(keys, parts), service=service)
+        return status_view(keys, fleet_of(keys, parts), only=only)
 
     return Form("status", fleet_prefixes(keys), whole, status_text, status_lines)
 
 
 async def watch_fleet(
-    session: Session, store: Store, service: str, *, wants_summary: bool
+    session: Session, store: Store, only: Only, *, wants_summary: bool
 ) -> ExitCode:
-    """Show the fleet until Ctrl-C, `--timeout`, or the end of *service*'s rollout.
+    """Show the fleet until Ctrl-C, `--timeout`, or the end of the named service's rollout.
 
     Whether it is shown whole or by its summary is chosen once, when it is first seen.
 
     Raises:
-        PlanError: The service does not exist.
+        PlanError: The service does not exist, or the tenant has none.
         StoreError: The store refused to be watched.
     """
     try:
         async with asyncio.timeout(session.target.timeout_s):
-            return await _shown_to_end(session, store, service, wants_summary=wants_summary)
+            return await _shown_to_end(session, store, only, wants_summary=wants_summary)
     except TimeoutError:
-        return ExitCode.TIMED_OUT if service else ExitCode.DONE
+        return ExitCode.TIMED_OUT if only.service else ExitCode.DONE
 
 
 async def _shown_to_end(
-    session: Session, store: Store, service: str, *, wants_summary: bool
+    session: Session, store: Store, only: Only, *, wants_summary: bool
 ) -> ExitCode:
     keys = session.target.keys
     where = ", ".join(session.target.settings.endpoints)
@@ -84,7 +84,7 @@ async def _shown_to_end(
     late = loop.call_later(
         LATE_S, session.screen.say, f"etcd does not answer yet: {where}; waiting for it"
     )
-    form = _form(keys, service, is_summary=wants_summary or await _is_large(store, keys))
+    form = _form(keys, only, is_summary=wants_summary or await _is_large(store, keys))
     async with aclosing(merged(store, form.prefixes)) as states:
         with _view(session, form) as show:
             async for parts in states:
@@ -92,7 +92,7 @@ async def _shown_to_end(
                 entries = [tuple(part.entries.values()) for part in parts]
                 is_live = all(part.is_live for part in parts)
                 show(msgspec.structs.replace(form.view(entries), is_live=is_live))
-                rollout = _rollout(keys, entries[0], service)
+                rollout = _rollout(keys, entries[0], only.service)
                 if rollout and has_ended(rollout):
                     return exit_code(rollout, asked_back=rollout.strategy == "rollback")
     raise AssertionError  # the states have no end of their own

@@ -14,19 +14,24 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from vctl_plans import drift, guardrail
+from vctl_plans import chronicle, drift, guardrail
 from vctl_plans.drift import Finding, Measure
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.plan import DriftLimits, Watch
 from vctl_plans.rollout import Rollout
 from vctl_plans.route import Route
+from vctl_plans.seen import Window
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.statistics import NodeStatistics, Snapshot, Statistics, window
 from vctl_plans.verdict import Outcome, Verdict
 
 KEPT = 10
 """Verdicts that are remembered: the longest row of breaches that a plan can ask for."""
+
+
+KEPT_WINDOWS = 48
+"""Windows of a step whose figures go into the history with the decision that ends its phase."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +54,8 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float = 0.0  # phase age at which the present window began
     before: Look = Look()  # and what was counted by then
     measures: tuple[tuple[Measure, ...], ...] = ()  # of drift, one a window
+    windows: tuple[Window, ...] = ()  # what was counted, for the history
+    open_window: Window | None = None  # of the one that is not whole yet
 
     def history(self, *, is_soaked: bool) -> tuple[Verdict, ...]:
         """Return the verdicts; once the soak is over with what the open window shows already.
@@ -126,10 +133,16 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
     """
     candidate, stable = _counted(watching.before, seen, least=watch.min_requests)
     verdict = judge(watch, seen, candidate=candidate, stable=stable)
+    counted = Window(
+        since_s=round(watching.since_s, 3),
+        until_s=round(now_s, 3),
+        candidate=chronicle.rate(candidate),
+        stable=chronicle.rate(stable),
+    )
     is_long = now_s - watching.since_s >= watch.interval_s
     is_enough = min(candidate.requests, stable.requests) >= watch.min_requests
     if not (is_long and (is_enough or verdict.outcome is Outcome.FAILED)):
-        return msgspec.structs.replace(watching, open=verdict)
+        return msgspec.structs.replace(watching, open=verdict, open_window=counted)
     measures = watching.measures
     if watch.drift:
         measures = (*measures, drift.measure(candidate, stable))[-KEPT:]
@@ -139,6 +152,7 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
         since_s=now_s,
         before=seen,
         measures=measures,
+        windows=chronicle.thinned((*watching.windows, counted), most=KEPT_WINDOWS),
     )
 
 

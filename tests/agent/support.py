@@ -11,6 +11,7 @@ from tests.weights.building import fill, pack, zeros
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.epochs import EpochFile, Epochs
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -124,6 +125,8 @@ def a_fleet(
 class FakeLink:
     """A gateway that acts at once on what it is told; `is_away` and `in_flight` are scripted."""
 
+    is_absent = False
+
     def __init__(self) -> None:
         self.told: AgentState | None = None
         self.routes: dict[str, int] = {}
@@ -195,11 +198,14 @@ class Node:
         state = folder / "state"
         self.artifacts = artifacts or ArtifactStore(state, [folder])
         self.artifacts.open()
-        probed = Probed(state / "probed.json")
+        self.probed = probed = Probed(state / "probed.json")
         probed.open()
         self.registered = Registered(state / "registered.json")
         self.registered.open(())
-        self.watch = EngineWatch(self.engine, lambda: None)
+        epoch = EpochFile(state / "epoch.json")
+        epoch.open()
+        self.counted = Epochs(self.engine, probed, epoch)
+        self.watch = EngineWatch(self.counted, lambda: None)
         self.application = Application(
             state,
             self.artifacts,
@@ -209,7 +215,7 @@ class Node:
         )
         self.application.open()
         self.executor = Executor(
-            engine=self.engine,
+            engine=self.counted,
             golden=GoldenReader(self.store, KEYS),
             watch=self.watch,
             artifacts=self.artifacts,

@@ -20,9 +20,23 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="call ready what was not probed",
         file=f"{_PLANS}/node_machine.py",
-        old="Verdict(N.READY) if facts.is_probed else Verdict(N.PROBING, Action.PROBE)\n",
-        new="Verdict(N.READY)\n",
+        old="    if not facts.is_probed:\n",
+        new="    if facts.is_probed is None:\n",
         tests=("tests/plans/test_node_machine.py",),
+    ),
+    Mutant(
+        name="ask nothing again after a flush",
+        file=f"{_AGENT}/engines/epochs.py",
+        old="        self._probed.expire()\n        try:\n",
+        new="        try:\n",
+        tests=("tests/agent/test_epochs.py",),
+    ),
+    Mutant(
+        name="take a probe that began before the flush",
+        file=f"{_AGENT}/engines/epochs.py",
+        old="        finally:\n            self._probed.expire()\n",
+        new="        finally:\n            pass\n",
+        tests=("tests/agent/test_epochs.py",),
     ),
     Mutant(
         name="unload before the drain",
@@ -134,8 +148,8 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="apply a release's prompt to nothing",
         file=f"{_AGENT}/gateway/call.py",
-        old="    if is_chat and target.template:\n",
-        new="    if is_chat and not target.model:\n",
+        old="    if form and target.template:\n",
+        new="    if form and not target.model:\n",
         tests=("tests/gateway/test_prompts.py",),
     ),
     # -- groups, barriers, absences ------------------------------------------------------------

@@ -24,11 +24,13 @@ from tests.sim.store import Etcd, State
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.draining import Draining
+from vctl_agent.engines.epochs import EpochFile, Epochs
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.golden import GoldenReader
 from vctl_agent.local import GatewayState, GatewayStatistics
+from vctl_agent.orphans import Orphans
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
@@ -52,6 +54,7 @@ class MemoryProbed(Probed):
     """What was probed, on a simulated disk."""
 
     def __init__(self, disk: Disk) -> None:
+        super().__init__(Path(disk.name))
         self._disk = disk
         self._record = _record(*disk.probed)
 
@@ -69,6 +72,24 @@ class MemoryRegistered(Registered):
 
     def _save(self) -> None:
         self._disk.registered = (self._record.incarnation, tuple(self._record.roots))
+
+
+class MemoryEpoch(EpochFile):
+    """The cache epoch, on a simulated disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(Path(disk.name))
+        self._disk = disk
+        self._record = _epoch(*disk.epoch)
+
+    def _save(self) -> None:
+        self._disk.epoch = (self._record.incarnation, self._record.epoch)
+
+
+def _epoch(incarnation: str, epoch: int) -> Any:
+    from vctl_agent.engines.epochs import _Record
+
+    return _Record(incarnation, epoch)
 
 
 def _registered(incarnation: str, roots: tuple[str, ...]) -> Any:
@@ -116,9 +137,10 @@ class Agent:
         crashpoints = Crashpoints()
         artifacts: Any = Artifacts(node.disk, lambda: node.engine.mood)
         self._attached = Attached(node.engine)
-        attached: Any = self._attached
-        self._watch = EngineWatch(attached, self.wake, on_facts=self._on_facts)
         probed = MemoryProbed(node.disk)
+        attached: Any = self._attached
+        attached = Epochs(attached, probed, MemoryEpoch(node.disk))
+        self._watch = EngineWatch(attached, self.wake, on_facts=self._on_facts)
         application: Any = Handed(node.disk, node.takes)
         registered = MemoryRegistered(node.disk)
         executor = Executor(
@@ -155,20 +177,14 @@ class Agent:
             draining=self.draining,
             clock=process.clock,
         )
+        self.orphans = self._made_orphans(artifacts)
         record = NodeRecord(
             node=node.name, boot_id=boot_id, engine="sim", gateway_url=f"http://{node.name}"
         )
         self.presence = Presence(
             self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
         )
-        self.statistics = StatisticsWriter(
-            self.client,
-            node.etcd.keys,
-            node=node.name,
-            boot_id=boot_id,
-            is_registered=lambda: self.presence.is_registered,
-            crashpoints=crashpoints,
-        )
+        self.statistics = self._made_statistics(crashpoints)
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
         self._is_awake = False
@@ -176,6 +192,26 @@ class Agent:
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
+
+    def _made_statistics(self, crashpoints: Crashpoints) -> StatisticsWriter:
+        return StatisticsWriter(
+            self.client,
+            self.node.etcd.keys,
+            node=self.node.name,
+            boot_id=self.boot_id,
+            is_registered=lambda: self.presence.is_registered,
+            crashpoints=crashpoints,
+        )
+
+    def _made_orphans(self, artifacts: Any) -> Orphans:
+        return Orphans(
+            artifacts,
+            self._watch,
+            self.link,
+            fleet=self._known,
+            unload=self.reconciler.unload_orphan,
+            clock=self.process.clock,
+        )
 
     def start(self) -> None:
         """Start all that an agent does."""
@@ -185,6 +221,7 @@ class Agent:
         process.spawn(self.presence.write_reports())
         process.spawn(self.statistics.run())
         process.spawn(self.collecting.run())
+        process.spawn(self.orphans.run())
         process.spawn(self._watch.refresh())
         self.client.follow(self.node.etcd.keys.services, self._want)
         self.client.follow(self.node.etcd.keys.requests, self._ask)
@@ -255,6 +292,7 @@ class Agent:
             self._timer.cancel()
             self._timer = None
         self.collecting.look()
+        self.orphans.look()
         sleep_s = self.reconciler.cycle(self.link)
         self._tell_gateway()
         if sleep_s < _LONG_S or self._has_something_to_wait_for():

@@ -12,7 +12,8 @@ import structlog
 
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
-from vctl_agent.engines.port import Description, Engine
+from vctl_agent.engines.epochs import Epochs
+from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.probed import Probed
 from vctl_agent.registered import Registered
@@ -41,7 +42,7 @@ class Changes:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Epochs,
         watch: EngineWatch,
         *,
         artifacts: ArtifactStore,

@@ -4,16 +4,17 @@
 was answered by a candidate, and the pin that the client is given.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.call import Call, read_asked
 from vctl_agent.gateway.live import Live
+from vctl_agent.gateway.moved import Moved
 from vctl_agent.gateway.passage import Passage
-from vctl_agent.gateway.pins import Moved, Pin, Pins
+from vctl_agent.gateway.pins import Pin, Pins
 from vctl_agent.gateway.state import RouteAt
+from vctl_agent.gateway.tenancy import Tenancy
+from vctl_agent.gateway.wire.fields import Fields
 from vctl_plans.routing import Choice, Refusal, Why, choose
 
 
@@ -23,14 +24,17 @@ class Choosing:
     Args:
         live: What is decided by.
         pins: Reads and makes pins; None: there are none.
+        tenancy: Says by what groups are told.
+        moved: Who was answered by what.
     """
 
-    def __init__(self, live: Live, pins: Pins | None) -> None:
+    def __init__(self, live: Live, pins: Pins | None, tenancy: Tenancy, moved: Moved) -> None:
         self._live = live
         self._pins = pins
-        self._moved = Moved()
+        self._tenancy = tenancy
+        self._moved = moved
 
-    def choose(self, headers: Mapping[str, str], call: Call, at: RouteAt, passage: Passage) -> None:
+    def choose(self, headers: Fields, call: Call, at: RouteAt, passage: Passage) -> None:
         """Choose, and note in *passage* what was chosen, why, and the pin to give.
 
         Raises:
@@ -40,7 +44,7 @@ class Choosing:
         pin = self._pins.read(call.model, headers) if self._pins and at.is_split else None
         asked = read_asked(
             call,
-            headers,
+            self._tenancy.grouped(headers, passage.tenant),
             passage.request_id,
             named=live.named_headers,
             is_split=at.is_split,
@@ -53,7 +57,7 @@ class Choosing:
             raise Refused(choice.status, choice.reason, code="release_not_served")
         passage.release, passage.why, passage.group = choice.release, choice.why, choice.group
         if route.candidate and choice.why is not Why.BREAK_GLASS:
-            self._moved.note(call.model, asked.key, choice.release)
+            self._moved.note(call.model, asked.key, choice.release, candidate=route.candidate)
         if self._pins and choice.release in route.pinnable:
             passage.pin = self._pins.make(call.model, Pin(choice.release, asked.key))
 

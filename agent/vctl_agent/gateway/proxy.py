@@ -15,33 +15,24 @@ from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, named_adapters, read_call
 from vctl_agent.gateway.choosing import Choosing
 from vctl_agent.gateway.counting import Counting
+from vctl_agent.gateway.hop import is_hop
 from vctl_agent.gateway.hopreceiver import HopReceiver
 from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
+from vctl_agent.gateway.moved import Moved
 from vctl_agent.gateway.passage import CLIENT_GONE, Passage
 from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.serving import CHATS, Serving
 from vctl_agent.gateway.stamp import Stamp
 from vctl_agent.gateway.state import RouteAt
+from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import EngineBroke, Upstream
-from vctl_agent.gateway.wire.server import (
-    Answer,
-    BodyBroken,
-    BodyTooLarge,
-    Limits,
-    Listener,
-    Request,
-)
+from vctl_agent.gateway.wire.message import Answer, BodyBroken, BodyTooLarge, Limits, Request
+from vctl_agent.gateway.wire.server import Listener
 
-FORWARDED = CHATS | {
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
-    "/v1/responses",
-}
+FORWARDED = CHATS.keys() | {"/v1/completions", "/v1/embeddings"}
 """What of an engine can be reached; everything else, its administration above all, is 404."""
 
 ENGINE_BROKE = 502
@@ -70,6 +61,8 @@ class Proxy:
         access_log: Gets a line for each request; None: there is no such log.
         pins: Reads and makes pins; None: there are none.
         has_cookie: Whether pins are given as a cookie as well.
+        tenancy: Tells whose a request is; None: nobody is asked for a key.
+        moved: Who was answered by what while a service moves.
     """
 
     def __init__(
@@ -88,6 +81,8 @@ class Proxy:
         access_log: AccessLog | None = None,
         pins: Pins | None = None,
         has_cookie: bool = False,
+        tenancy: Tenancy | None = None,
+        moved: Moved | None = None,
     ) -> None:
         self.open = 0  # requests that have not ended, of any kind
         self.idle = asyncio.Event()  # set while none is open
@@ -99,6 +94,7 @@ class Proxy:
         self._max_body_bytes = max_body_bytes
         self._has_passthrough = has_passthrough
         self._access_log = access_log
+        self._tenancy = tenancy or Tenancy()
         self._stamp = Stamp(live, has_cookie=has_cookie)
         self._serving = Serving(
             live,
@@ -108,8 +104,9 @@ class Proxy:
             barrier=barrier,
             receiver=receiver,
             sender=sender,
-            choosing=Choosing(live, pins),
+            choosing=Choosing(live, pins, self._tenancy, moved or Moved()),
             stamp=self._stamp,
+            tenancy=self._tenancy,
         )
 
     @property
@@ -127,7 +124,7 @@ class Proxy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request, count it, and note how it ended, whatever the end."""
-        passage = Passage(headers.request_id(request.headers), time.monotonic())
+        passage = Passage(headers.request_id(request.request_id), time.monotonic())
         self.open += 1
         self.idle.clear()
         try:
@@ -158,19 +155,25 @@ class Proxy:
             return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
-            listed = answers.models(self._live.acted.known.offered())
+            passage.tenant = self._tenancy.admit(request.headers)
+            listed = answers.models(self._offered(passage.tenant))
             return self._stamped(listed, passage)
         if path == "/health":
             return self._stamped(Answer(), passage)
         raise Refused(404, f"there is no {path} here", code="not_found")
 
     async def _serve(self, request: Request, passage: Passage) -> Answer:
+        is_peers = is_hop(request.headers)  # which is proved or refused once its body is here
+        passage.tenant = "" if is_peers else self._tenancy.admit(request.headers)
         body = await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
             return await self._serving.serve_hop(request, passage, hop, body)
         call = read_call(body)
-        at = self._live.acted.known.routes.get(call.model)
+        known = self._live.acted.known
+        at = known.routes.get(call.model)
+        if at is not None and not self._tenancy.can_reach(passage.tenant, call.model, known):
+            raise answers.no_model(call.model)
         if at is not None and at.is_direct:
             raise answers.no_model(call.model, "its clients call the engines themselves")
         if at is not None and self._live.is_isolated:
@@ -182,10 +185,11 @@ class Proxy:
                 return await self._serving.serve(request, passage, call, at)
             at = await self._held(call.model, passage)
         passage.route = 0
-        if not self._is_passed_through(call):
+        if not self._is_passed_through(call, passage.tenant):
             raise answers.no_model(call.model)
         passage.service = PASSED_THROUGH
-        return await self._serving.ask(request, passage, body, None)
+        unmanaged = self._tenancy.unmanaged_body(call, passage.tenant)
+        return await self._serving.ask(request, passage, unmanaged, None)
 
     async def _held(self, service: str, passage: Passage) -> RouteAt | None:
         """Return the service's route once no barrier is before it; choose before any await."""
@@ -194,6 +198,11 @@ class Proxy:
             return await self._barrier.wait(service)
         finally:
             passage.held_s += time.monotonic() - began
+
+    def _offered(self, tenant: str) -> list[str]:
+        """Return the services that a request of the tenant can reach here."""
+        known = self._live.acted.known
+        return [s for s in known.offered() if self._tenancy.can_reach(tenant, s, known)]
 
     async def _read_body(self, request: Request) -> bytes:
         try:
@@ -205,14 +214,16 @@ class Proxy:
             message = f"the body cannot be read: {cause}"
             raise Refused(400, message, code="invalid_body") from cause
 
-    def _is_passed_through(self, call: Call) -> bool:
+    def _is_passed_through(self, call: Call, tenant: str) -> bool:
         """Whether what is asked for is nobody's: not even the engine's own name of a release."""
         if not self._has_passthrough:
             return False
         acted = self._live.acted
         engine_names = {ready.model for ready in acted.agent.ready} if acted.agent else set()
         return not any(
-            name in engine_names or name.partition("@")[0] in acted.known.routes
+            name in engine_names
+            or name.partition("@")[0] in acted.known.routes
+            or self._tenancy.is_anothers(tenant, name.partition("@")[0], acted.known)
             for name in named_adapters(call)
         )
 

@@ -21,10 +21,18 @@ from vctl_agent.gateway.passage import Passage
 from vctl_agent.gateway.rewrite import ModelName
 from vctl_agent.gateway.stamp import Stamp
 from vctl_agent.gateway.state import RouteAt
+from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream, relay
-from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_agent.gateway.wire.message import Answer, Request
+from vctl_plans.prompt import Form
 
-CHATS = frozenset({"/v1/chat/completions", "/tokenize"})
+CHATS = {
+    "/v1/chat/completions": Form.CHAT,
+    "/tokenize": Form.CHAT,
+    "/v1/responses": Form.RESPONSES,
+    "/v1/messages": Form.MESSAGES,
+    "/v1/messages/count_tokens": Form.MESSAGES,
+}
 """What a release's prompt is applied to: chats, and what says how long one is."""
 
 NOT_FOUND = 404
@@ -44,6 +52,7 @@ class Serving:
         sender: Passes requests to peers.
         choosing: Chooses the release.
         stamp: Marks answers.
+        tenancy: Says which key goes on with a request.
     """
 
     def __init__(
@@ -58,6 +67,7 @@ class Serving:
         sender: HopSender,
         choosing: Choosing,
         stamp: Stamp,
+        tenancy: Tenancy,
     ) -> None:
         self._live = live
         self._references = references
@@ -68,6 +78,7 @@ class Serving:
         self._sender = sender
         self._choosing = choosing
         self._stamp = stamp
+        self._tenancy = tenancy
 
     async def serve(self, request: Request, passage: Passage, call: Call, at: RouteAt) -> Answer:
         """Serve; where the release was ready nowhere, choose once more if more is known by now.
@@ -116,7 +127,7 @@ class Serving:
             if target is None:
                 raise Elsewhere(message, code="release_not_ready")
             name = ModelName(target.model, call.model, seen.read)
-            body = engine_body(call, target, is_chat=request.path in CHATS)
+            body = engine_body(call, target, form=CHATS.get(request.path))
             response = await self.ask(request, passage, body, name, seen=seen)
             if response.status == NOT_FOUND and not response.is_begun:
                 # The engine has started again and holds nothing, and the agent has yet to see it.
@@ -127,7 +138,11 @@ class Serving:
         self, request: Request, passage: Passage, call: Call, seen: Observation
     ) -> Answer | None:
         hop = self._sender.hop(
-            call.model, passage.release, route=passage.route, request_id=passage.request_id
+            call.model,
+            passage.release,
+            route=passage.route,
+            request_id=passage.request_id,
+            tenant=passage.tenant,
         )
         return await self._sender.pass_on(
             request,
@@ -141,11 +156,12 @@ class Serving:
     async def serve_hop(self, request: Request, passage: Passage, hop: Hop, body: bytes) -> Answer:
         """Serve the release that the sender chose, or refuse; never choose, never pass it on."""
         passage.service, passage.release, passage.route = hop.service, hop.number, hop.route
+        passage.tenant = hop.tenant
         release_id = (hop.service, hop.number)
         with self._receiver.answering(hop, passage.leg), self._references.hold(release_id):
             target = self._receiver.target(hop)
             name = ModelName(target.model, hop.service)
-            asked = engine_body(read_call(body), target, is_chat=request.path in CHATS)
+            asked = engine_body(read_call(body), target, form=CHATS.get(request.path))
             return await self.ask(request, passage, asked, name)
 
     async def ask(
@@ -169,11 +185,9 @@ class Serving:
         base = self._live.engine_url
         if not base:
             raise Elsewhere("no engine is known yet", code="engine_unavailable")
-        answer = await self._upstream.ask(
-            base + path_of(request),
-            body,
-            headers.for_engine(request.headers, passage.request_id),
-        )
+        lines = headers.for_engine(request.head, self._tenancy.kept_here)
+        lines += headers.id_line(passage.request_id) + self._tenancy.engine_line
+        answer = await self._upstream.ask(base, path_of(request), lines, body)
         try:
             return await relay(
                 answer,
