@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from vctl_cli.exitcodes import ExitCode
@@ -18,6 +19,13 @@ from vctl_plans.errors import PlanError, VctlError
 from vctl_plans.names import check_name
 
 _SECRET_MODE, _MODE = 0o600, 0o644
+
+
+class NodeFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written, or would be."""
+
+    folder: str
+    files: dict[str, str]  # content, by name
 
 
 class Engine(StrEnum):
@@ -105,7 +113,7 @@ def made(
         PlanError: One of them is there already.
         VctlError: They cannot be written.
     """
-    view = {"folder": str(folder), "files": dict(content)}
+    view = NodeFiles(folder=str(folder), files=dict(content))
     if is_printed:
         text = "\n".join(f"# --- {folder / name}\n{text}" for name, text in content.items())
         show(session, view, kind="node-files", table=text)

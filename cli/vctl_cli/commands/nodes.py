@@ -29,7 +29,7 @@ def nodes(
     session = session_of(ctx)
     fleet = read_fleet(session)
     view = nodes_view(fleet, name=session.target.keys.fleet, only=known(fleet, node or ()))
-    show(session, view, kind="nodes", table=lambda: nodes_text(view, now=session.world.now()))
+    show(session, view, kind="node-list", table=lambda: nodes_text(view, now=session.world.now()))
     return ExitCode.DONE
 
 
