@@ -14,7 +14,6 @@ from vctl_plans.codec import decode
 from vctl_plans.errors import PlanError
 from vctl_plans.keys import Keys
 from vctl_plans.names import suggestion
-from vctl_plans.owning import made
 from vctl_plans.phase import Component
 from vctl_plans.rollout import Progress
 from vctl_plans.route import Mode
@@ -97,6 +96,7 @@ async def read_service(
     import asyncio  # noqa: PLC0415  what reads without a store needs none
 
     from vctl_plans.capacity import places  # noqa: PLC0415
+    from vctl_plans.owning import made  # noqa: PLC0415  with all that decides a start
 
     services, nodes, base = await asyncio.gather(
         store.list(keys.service(name)), store.list(keys.nodes), store.get(keys.base)
