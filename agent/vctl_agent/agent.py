@@ -212,6 +212,7 @@ class Agent:
             gateway_url=settings.gateway_url,
             admin_url=f"http://{settings.admin.host}:{settings.admin.port}",
             engine=settings.engine,
+            labels=dict(settings.label),
         )
         return Presence(
             self._store,

@@ -109,6 +109,7 @@ def agent_settings(wishes: Wishes) -> list[Setting]:
             is_set=bool(wishes.allowed_roots),
         ),
         Setting("allowed_source", "[s3://models/]", "What other sources must lie below."),
+        Setting("label", "[rack=7]", "What vctl nodes shows beside the node."),
         Setting(
             "conduct",
             "on" if wishes.conducts else "off",

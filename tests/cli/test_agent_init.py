@@ -67,7 +67,14 @@ def test_every_setting_that_is_named_there_is_one_with_that_default(name: str):
     assert set(given) < set(named)
     options = gateway._OPTIONS if name == "gateway.yaml" else _agent_options()
     known = {option.field: option for option in options}
-    examples = {"allowed_root", "allowed_source", "artifact_space", "fleet_key_file", "gateway_url"}
+    examples = {
+        "label",
+        "allowed_root",
+        "allowed_source",
+        "artifact_space",
+        "fleet_key_file",
+        "gateway_url",
+    }
     for field, value in named.items():
         assert field in known
         shown = "on" if value is True else "off" if value is False else str(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.support import Fleet, Load, a_fleet, ask
-from tests.e2e.test_hops import sent_by
+from tests.e2e.three.test_hops import sent_by
 
 pytestmark = [
     pytest.mark.e2e,
