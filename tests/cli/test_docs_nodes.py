@@ -56,4 +56,5 @@ def test_commands_about_nodes(vctl: Vctl):
         assert said.code == 0, (command, said)
         assert "n1" in said.out
         ran += 1
-    assert ran == 4
+    assert ran == 5
+    assert (Path.cwd() / "n1" / "vctl-agent.service").exists()
