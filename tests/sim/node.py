@@ -178,12 +178,7 @@ class Agent:
             clock=process.clock,
         )
         self.orphans = self._made_orphans(artifacts)
-        record = NodeRecord(
-            node=node.name, boot_id=boot_id, engine="sim", gateway_url=f"http://{node.name}"
-        )
-        self.presence = Presence(
-            self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
-        )
+        self.presence = self._made_presence(crashpoints)
         self.statistics = self._made_statistics(crashpoints)
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
@@ -192,6 +187,13 @@ class Agent:
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
+
+    def _made_presence(self, crashpoints: Crashpoints) -> Presence:
+        name, keys = self.node.name, self.node.etcd.keys
+        record = NodeRecord(
+            node=name, boot_id=self.boot_id, engine="sim", gateway_url=f"http://{name}"
+        )
+        return Presence(self.client, keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints)
 
     def _made_statistics(self, crashpoints: Crashpoints) -> StatisticsWriter:
         return StatisticsWriter(
