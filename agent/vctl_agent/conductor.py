@@ -204,7 +204,13 @@ class Conductor:
         watching = self._watchman.observe(
             state, reports, began=clock.began, taken_over=clock.taken_over
         )
-        return Observed(reports, gone, watching, fleet.busy_beside(state.rollout.service))
+        return Observed(
+            reports,
+            gone,
+            watching,
+            drained=frozenset(node for node, said in fleet.reports.items() if said.drain),
+            others=fleet.busy_beside(state.rollout.service),
+        )
 
     async def _tell_of_drift(self, rollout: Rollout, watching: Watching | None) -> None:
         """Alert once to a step whose answers differ, whatever the machine makes of it."""

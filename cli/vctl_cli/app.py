@@ -28,10 +28,6 @@ _Refusal: Any = typer.BadParameter.__mro__[2]
 def main() -> None:
     """Run `vctl` and exit."""
     arguments = sys.argv[1:]
-    if os.environ.get(COMPLETE_VARIABLE):
-        from typer._completion_classes import completion_init  # noqa: PLC0415  only shells ask
-
-        completion_init()
     try:
         code = run(arguments, World.real())
     except ReaderLeft:

@@ -13,7 +13,7 @@ import msgspec
 
 from vctl_plans.capability import Capability, EngineFacts, Lack
 from vctl_plans.codec import SCHEMA
-from vctl_plans.inspection import SCRUB
+from vctl_plans.inspection import SCRUB, DrainPhase
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase
@@ -145,6 +145,14 @@ def _of_node(name: str, fleet: Fleet, keys: Keys) -> Iterator[Finding]:
             where, "its agent has not reported since it started", "see the log of its vctl-agent"
         )
         return
+    if report.drain:
+        yield warning(
+            where,
+            f"takes no requests: {report.drain.sentence}"
+            if report.drain.phase is not DrainPhase.WAITING
+            else f"is {report.drain.sentence}",
+            f"once the work is done: vctl node undrain {name}",
+        )
     yield from _of_engine(where, record, report)
     yield from _of_limits(where, record.facts, report)
     yield from _of_serving(where, report, fleet)

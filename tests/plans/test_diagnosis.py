@@ -249,7 +249,7 @@ def test_the_worst_comes_first() -> None:
 # -- etcd ----------------------------------------------------------------------------------------
 
 MEMBER = EtcdMember(
-    endpoint="http://e1:2379", version="3.6.1", size_bytes=2048, quota_bytes=4096, has_leader=True
+    endpoint="http://e1:2379", version="3.6.14", size_bytes=2048, quota_bytes=4096, has_leader=True
 )
 
 
@@ -257,7 +257,7 @@ def test_member_that_is_well_is_told() -> None:
     """With its version and its size."""
     (finding,) = of_etcd([MEMBER])
 
-    assert (OK, "version 3.6.1, 2.0 KiB of 4.0 KiB") == _of(finding)
+    assert (OK, "version 3.6.14, 2.0 KiB of 4.0 KiB") == _of(finding)
 
 
 @pytest.mark.parametrize(
@@ -269,6 +269,22 @@ def test_member_that_is_well_is_told() -> None:
         ({"alarms": ("etcdserver: no leader",)}, ERROR, "no leader", "endpoint status"),
         ({"size_bytes": 3300}, WARNING, "nearly full", "defrag"),
         ({"size_bytes": 1800 * 1024**2, "quota_bytes": 0}, WARNING, "the default quota", "defrag"),
+        ({"version": "3.5.1"}, WARNING, "data can come to differ", "3.5.28, 3.6.9 or later"),
+        ({"version": "3.4.38"}, WARNING, "a read can be stale", "3.5.28"),
+        (
+            {"has_compacted": False, "revision": 200_000},
+            WARNING,
+            "all of its 200000 revisions",
+            "--auto-compaction-retention",
+        ),
+        (
+            {"has_users": False, "endpoint": "http://etcd-1:2379"},
+            WARNING,
+            "asks nobody who they are",
+            "init-auth",
+        ),
+        ({"clock_ahead_s": 90.0}, WARNING, "90 s ahead of", "timedatectl"),
+        ({"clock_ahead_s": -7.0}, WARNING, "7 s behind", "timedatectl"),
     ],
 )
 def test_what_a_member_tells_is_found(
@@ -280,6 +296,24 @@ def test_what_a_member_tells_is_found(
     assert severity is finding.severity
     assert what in finding.what
     assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"has_compacted": False, "revision": 100},
+        {"has_compacted": True, "revision": 200_000},
+        {"has_users": False, "endpoint": "http://127.0.0.1:2379"},
+        {"has_users": False, "endpoint": "http://[::1]:2379"},
+        {"clock_ahead_s": 2.0},
+        {"version": "3.5.28"},
+        {"version": "main"},
+    ],
+)
+def test_what_a_member_tells_that_is_well(changes: dict[str, Any]) -> None:
+    """Small fleets need no compaction, etcd on loopback no users, and clocks are never equal."""
+    (finding,) = of_etcd([msgspec.structs.replace(MEMBER, **changes)])
+    assert OK is finding.severity
 
 
 def test_member_that_is_away_or_silent_is_named() -> None:

@@ -206,7 +206,10 @@ def test_error_names_the_field_and_what_is_allowed(content: object, path: str, w
         (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
         (
             SWITCH | {"gate": {"zzz": 1}},
-            "known: free_memory, kv_used, max_absent, max_failed, max_unavailable, ready",
+            (
+                "known: free_memory, kv_used, max_absent, max_failed, max_unavailable,"
+                " max_unready, ready"
+            ),
         ),
         (SWITCH | {"service": 7}, "put it in quotes"),
     ],
