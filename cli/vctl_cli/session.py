@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from vctl_cli.options import Output, Shared
-from vctl_cli.render.screen import Screen
+from vctl_cli.render.screen import Screen, has_unicode, is_drawable
 from vctl_cli.world import World
 
 if TYPE_CHECKING:
     from vctl_cli.context import Target
+    from vctl_cli.patience import Patience
     from vctl_plans.operate import Request
     from vctl_plans.store.port import Store
 
@@ -55,6 +56,8 @@ class Session:
             self.world.err,
             is_quiet=self.shared.quiet,
             has_color=not self.world.env.get("NO_COLOR"),
+            has_unicode=has_unicode(self.world.out, self.world.env),
+            can_draw=is_drawable(self.world.out, self.world.env),
         )
 
     def service(self, given: str) -> str:
@@ -90,11 +93,20 @@ class Session:
 
         return asyncio.run(run())
 
+    @cached_property
+    def patience(self) -> "Patience":
+        """What tells, once, that etcd does not answer."""
+        from vctl_cli.patience import Patience  # noqa: PLC0415  not all commands ask etcd
+
+        return Patience(", ".join(self.target.settings.endpoints), self.screen.say)
+
     @asynccontextmanager
     async def _store(self) -> "AsyncIterator[Store]":
+        from vctl_cli.patience import PatientStore  # noqa: PLC0415  see above
+
         store = self.world.open_store(self.target.settings)
         try:
-            yield store
+            yield PatientStore(store, self.patience)
         finally:
             await store.close()
 

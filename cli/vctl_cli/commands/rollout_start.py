@@ -28,6 +28,7 @@ from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, grou
 from vctl_cli.options import (
     AllowDowntime,
     DirectService,
+    Junit,
     NewService,
     NoWatch,
     Reason,
@@ -159,6 +160,7 @@ def start(
     new_service: NewService = False,
     direct: DirectService = False,
     no_watch: NoWatch = False,
+    junit: Junit = "",
     print_plan: Annotated[
         bool, typer.Option("--print-plan", help="Print the plan file that this means, and stop.")
     ] = False,
@@ -191,7 +193,7 @@ def start(
 
     async def act(store: Store) -> ExitCode:
         decision = await begin(session, store, document, flags)
-        return await finish(session, store, decision, is_watched=not no_watch)
+        return await finish(session, store, decision, is_watched=not no_watch, junit=junit)
 
     return session.run(act)
 

@@ -38,6 +38,13 @@ def line(view: Any, *, kind: str) -> str:
     return msgspec.json.encode(document(view, kind=kind)).decode()
 
 
+def yaml_document(content: dict[str, Any]) -> str:
+    """Return *content* as one document of a stream."""
+    import yaml  # noqa: PLC0415
+
+    return f"---\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}"
+
+
 def document(view: Any, *, kind: str) -> dict[str, Any]:
     """Return *view* as plain values, its kind first."""
     import msgspec  # noqa: PLC0415
