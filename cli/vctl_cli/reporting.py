@@ -30,10 +30,10 @@ def report_rollout(session: Session, scene: Scene, code: ExitCode, *, junit: str
     Raises:
         PlanError: The report cannot be written.
     """
-    rollout, found = scene.rollout, ()
-    is_github = ci.is_github(session.world.env)
-    if is_github or junit:
-        found = stages(scene, code)
+    rollout, is_github = scene.rollout, ci.is_github(session.world.env)
+    if not (is_github or junit):
+        return
+    found = stages(scene, code)
     if is_github:
         from vctl_cli.render.cisummary import rollout_summary  # noqa: PLC0415  only there
 
@@ -42,7 +42,9 @@ def report_rollout(session: Session, scene: Scene, code: ExitCode, *, junit: str
         _append(session, rollout_summary(scene, found, code, figures=scene.figures))
     if junit:
         said = "\n".join(f"{e.at}  {e.phase}: {e.sentence}" for e in scene.entries)
-        _write(junit, f"rollout {rollout.id} of {rollout.service}", found, output=said)
+        _write(
+            junit, f"rollout of {rollout.service}", found, output=f"rollout {rollout.id}\n{said}"
+        )
 
 
 def report_checks(

@@ -113,12 +113,23 @@ class Session:
     def confirm(self, question: str) -> None:
         """Ask a person at a terminal; scripts and `--yes` are not asked.
 
+        Typer's own question takes Ctrl-C for a no, and it is none: who interrupts gets 130.
+
         Raises:
-            typer.Abort: The person said no.
+            typer.Abort: The person said no, or nothing.
+            KeyboardInterrupt: They interrupted.
         """
         if self.shared.yes or not (self.world.stdin.isatty() and self.world.err.isatty()):
             return
-        typer.confirm(question, abort=True, err=True)
+        self.world.err.write(f"{question} [y/N]: ")
+        self.world.err.flush()
+        try:
+            answer = self.world.stdin.readline()
+        except KeyboardInterrupt:
+            self.world.err.write("\n")
+            raise
+        if answer.strip().lower() not in {"y", "yes"}:
+            raise typer.Abort
 
 
 def session_of(ctx: typer.Context) -> Session:

@@ -107,13 +107,14 @@ def test_picture_is_drawn_from_the_top_once_the_terminal_has_another_size():
     out, sizes = Terminal(), [SIZE]
     with Picture(Screen(out, io.StringIO(), has_color=False), size=lambda _: sizes[-1]) as drawn:
         drawn.draw([Text("x" * 100)] * 50)
-        assert not drawn.is_stale
+        stale = [drawn.is_stale]
         assert out.getvalue().count("x" * 79 + "\x1b[K\r\n") == 23
         sizes.append(os.terminal_size((40, 10)))
-        assert drawn.is_stale
+        stale.append(drawn.is_stale)
         out.truncate(0)
         drawn.draw([Text("x" * 100)] * 50)
-        assert not drawn.is_stale
+        stale.append(drawn.is_stale)
+    assert stale == [False, True, False]
     shown = out.getvalue().lstrip("\0")
     assert shown.startswith("\x1b[H\x1b[2J")
     assert shown.count("x" * 39 + "\x1b[K\r\n") == 9

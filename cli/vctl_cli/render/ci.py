@@ -113,31 +113,37 @@ def folded(env: Mapping[str, str], screen: Screen) -> "Folded | None":
 
 
 class Folded:
-    """A section for each phase that a rollout goes through; its end is in none."""
+    """A section for each stage of a rollout: the gate, each step, the end; its outcome in none."""
 
     def __init__(self, sections: Sections, screen: Screen) -> None:
         self._sections = sections
         self._screen = screen
         self._open = ""
         self._phase = ""
-        self._count = 0
+        self._count = self._steps = 0
 
     def write(self, change: Change, now: datetime) -> None:
         """Write one change, in the section where it belongs."""
-        is_decision = change.kind == "decision"
-        if is_decision and change.phase != self._phase:
-            self.close(now)
+        if change.kind == "decision" and change.phase != self._phase:
+            self._turn(change, now)
             self._phase = change.phase
-            phase = RolloutPhase(change.phase)
-            if not phase.is_terminal and phase is not RolloutPhase.PAUSED:
-                self._begin(change, now)
         self._screen.data(self._sections.line(change_text(change, now)))
 
-    def _begin(self, change: Change, now: datetime) -> None:
+    def _turn(self, change: Change, now: datetime) -> None:
+        """End a section and begin the next, unless this phase is of the same stage."""
+        phase = RolloutPhase(change.phase)
+        if phase is RolloutPhase.SOAKING and self._open:
+            return
+        self.close(now)
+        if phase.is_terminal or phase is RolloutPhase.PAUSED:
+            return
+        title = change.phase.replace("_", " ")
+        if phase is RolloutPhase.SHIFTING:
+            self._steps += 1
+            title = f"step {self._steps}"
         self._count += 1
         self._open = f"vctl_{change.rollout}_{self._count}"
-        title = f"{change.service}: {change.phase.replace('_', ' ')}"
-        self._screen.data(self._sections.begin(self._open, title, now))
+        self._screen.data(self._sections.begin(self._open, f"{change.service}: {title}", now))
 
     def close(self, now: datetime) -> None:
         """End the section that is open: also when nobody follows the rollout any more."""

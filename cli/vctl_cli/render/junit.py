@@ -32,8 +32,8 @@ def junit_text(suite: str, stages: Sequence[Stage], *, output: str = "") -> str:
     }
     known = {name: str(count) for name, count in counts.items()}
     time = f"{sum(stage.seconds for stage in stages):.3f}"
-    root = ET.Element("testsuites", name="vctl", time=time, **known)
-    node = ET.SubElement(root, "testsuite", name=_clean(suite), time=time, **known)
+    root = ET.Element("testsuites", {"name": "vctl", "time": time, **known})
+    node = ET.SubElement(root, "testsuite", {"name": _clean(suite), "time": time, **known})
     for stage in stages:
         _case(node, suite, stage)
     if output:

@@ -95,5 +95,9 @@ def as_yaml(screen: Screen) -> Write:
 
 
 def _content(change: Change, now: datetime) -> dict[str, Any]:
-    content = {"kind": change.kind, "time": now.isoformat(timespec="milliseconds")}
-    return content | msgspec.to_builtins(change)
+    content: dict[str, Any] = {
+        "kind": change.kind,
+        "time": now.isoformat(timespec="milliseconds"),
+    }
+    content.update(msgspec.to_builtins(change))
+    return content

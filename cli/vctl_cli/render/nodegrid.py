@@ -31,7 +31,7 @@ class Group(NamedTuple):
     """The nodes in one phase."""
 
     phase: str
-    count: int
+    size: int
     named: tuple[Named, ...] = ()  # all of them, or of a large fleet the worst
 
 
@@ -74,7 +74,7 @@ def grid(groups: Sequence[Group], columns: int, *, lines: int, glyphs: Glyphs) -
         lines: How many there may be; the best phases are left out first.
         glyphs: What cells are made of.
     """
-    total = sum(group.count for group in groups)
+    total = sum(group.size for group in groups)
     room = max(8, min(60, columns // 3))
     per_cell = _per_cell(total, room)
     heads = [_row(group, groups, columns, per_cell, glyphs) for group in groups[:lines]]
@@ -99,16 +99,16 @@ def _per_cell(total: int, room: int) -> int:
 
 
 def _cells(group: Group, per_cell: int) -> int:
-    return -(-group.count // per_cell)
+    return -(-group.size // per_cell)
 
 
 def _row(
     group: Group, groups: Sequence[Group], columns: int, per_cell: int, glyphs: Glyphs
 ) -> Text:
-    width = max(len(str(each.count)) for each in groups)
+    width = max(len(str(each.size)) for each in groups)
     word = max(len(each.phase) for each in groups)
     cells = max(_cells(each, per_cell) for each in groups)
-    row = Text(f"  {group.phase.ljust(word)}  {group.count:>{width}}  ")
+    row = Text(f"  {group.phase.ljust(word)}  {group.size:>{width}}  ")
     row.stylize(style_of(group.phase), 2, 2 + len(group.phase))
     row.append((glyphs.cell * _cells(group, per_cell)).ljust(cells), style=style_of(group.phase))
     row.append("  ").append(_names(group, columns - row.cell_len - 2))
@@ -120,12 +120,12 @@ def _names(group: Group, columns: int) -> str:
     """Return the names if they fit, else the first of those that matter and how many more."""
     names = [named.node for named in group.named]
     whole = ", ".join(names)
-    if len(names) == group.count and len(whole) <= columns:
+    if len(names) == group.size and len(whole) <= columns:
         return whole
     if group.phase in _WELL or not names:
         return ""
     for shown in range(len(names) - 1, 0, -1):
-        text = f"{', '.join(names[:shown])} and {group.count - shown} more"
+        text = f"{', '.join(names[:shown])} and {group.size - shown} more"
         if len(text) <= columns:
             return text
     return ""
@@ -147,7 +147,7 @@ def _reasons(group: Group, columns: int, glyphs: Glyphs) -> list[Text]:
 
 def well(groups: Sequence[Group]) -> str:
     """Return how many of all are as they should be."""
-    total = sum(group.count for group in groups)
-    good = sum(group.count for group in groups if group.phase in _WELL)
-    late = sum(group.count for group in groups if group.phase == HANDING_OVER)
+    total = sum(group.size for group in groups)
+    good = sum(group.size for group in groups if group.phase in _WELL)
+    late = sum(group.size for group in groups if group.phase == HANDING_OVER)
     return f"{good} of {total} ready" + (f", {late} handing over" if late else "")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from vctl_plans.errors import VctlError
+
 _DUMB = {"dumb", "unknown"}
 
 
@@ -19,9 +21,19 @@ class Screen:
     can_draw: bool = False  # stdout is a terminal that can move its cursor
 
     def data(self, text: str) -> None:
-        """Write what was asked for, ended by a newline, at once."""
-        self.out.write(text if text.endswith("\n") else f"{text}\n")
-        self.out.flush()
+        """Write what was asked for, ended by a newline, at once.
+
+        Raises:
+            VctlError: It cannot be written there.
+            BrokenPipeError: Nobody reads it any more.
+        """
+        try:
+            self.out.write(text if text.endswith("\n") else f"{text}\n")
+            self.out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as cause:
+            raise VctlError(f"stdout cannot be written: {cause.strerror}") from cause
 
     def say(self, text: str) -> None:
         """Tell the person who waits; nothing when they want quiet."""
