@@ -43,7 +43,7 @@ def a_scene(
         service=service,
         rollout=rollout,
         entries=tuple(entries),
-        nodes=tuple(node_status(node, fleet) for node in NODES),
+        nodes=() if "counted" in more else tuple(node_status(node, fleet) for node in NODES),
         **more,
     )
 
@@ -118,6 +118,13 @@ def test_picture_is_drawn_from_the_top_once_the_terminal_has_another_size():
     shown = out.getvalue().lstrip("\0")
     assert shown.startswith("\x1b[H\x1b[2J")
     assert shown.count("x" * 39 + "\x1b[K\r\n") == 9
+
+
+def test_nodes_of_a_large_fleet_are_told_by_their_number():
+    changes = Changes()
+    summary = ServiceSummary(service=SERVICE, phases={"loading": 9000, "ready": 1000})
+    assert lines(changes, a_scene(counted=summary)) == ["12:00:00  nodes: 9000 loading, 1000 ready"]
+    assert lines(changes, a_scene(counted=summary)) == []
 
 
 def test_store_that_goes_and_comes_is_told():
