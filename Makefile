@@ -45,7 +45,7 @@ $(VLLM)/vllm-ok: tests/vllm/install.py
 	@touch $@
 
 test-vllm: $(VENV)/dev-ok $(VLLM)/vllm-ok
-	VCTL_VLLM=$(VLLM) $(BIN)/python -m pytest -p no:xdist -m vllm
+	VCTL_VLLM=$(VLLM) $(BIN)/python -m pytest -p no:xdist -m vllm tests/vllm tests/engines
 
 #   make check   style, types, the rooms' borders, generated files up to date
 check: $(VENV)/dev-ok
@@ -54,6 +54,7 @@ check: $(VENV)/dev-ok
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m vctl_cli.manpage --check
+	$(BIN)/python -m vctl_cli.schemas --check
 	$(BIN)/python -m vctl_plans.diagram --check
 
 #   make sim     20,000 histories of simulated fleets; SIM='--seed 7 --histories 500' for others
@@ -97,6 +98,7 @@ fix: $(VENV)/dev-ok
 #   make generate  write the generated files anew
 generate: $(VENV)/dev-ok
 	$(BIN)/python -m vctl_cli.manpage
+	$(BIN)/python -m vctl_cli.schemas
 	$(BIN)/python -m vctl_plans.diagram
 
 #   make wheel   build the wheel into dist/

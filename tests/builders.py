@@ -158,6 +158,7 @@ def a_report(
         node=node,
         boot_id=f"boot-{node}",
         incarnation="engine-1",
+        cache_epoch=7,
         releases=tuple(
             ReleaseReport(
                 service=SERVICE, number=int(name[1:]), digest="", phase=phase, attempt=seen

@@ -9,12 +9,14 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.vllm.serving import second_vllm, vllm, vllm_models
+from tests.vllm.serving import second_vllm, stock_vllm, vllm, vllm_models, vllms_at_once
 
 __all__ = [
     "second_vllm",
+    "stock_vllm",
     "vllm",
     "vllm_models",
+    "vllms_at_once",
 ]  # fixtures: started once, for the tests of several folders
 
 settings.register_profile("vctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,14 +13,12 @@ import structlog
 
 from vctl_agent import admin, election
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.following import SILENT, UNHEARD, keep_following
 from vctl_agent.prometheus import Where
 from vctl_agent.settings import ConductorSettings
 from vctl_agent.term import Office
-from vctl_plans.errors import RestoredBackup, StoreError
 from vctl_plans.keys import Keys
 from vctl_plans.store.port import Store
-
-_RETRY_S = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +36,7 @@ class Candidate:
         self._store = store
         self._keys = Keys(settings.fleet, settings.prefix)
         self._metrics = admin.ConductorMetrics()
-        self._problem = "the store has not answered yet"
+        self._problem = UNHEARD
         self._office = Office(
             store,
             self._keys,
@@ -78,23 +76,16 @@ class Candidate:
 
     async def _follow_election(self) -> None:
         """Say who conducts, and whether the store answers, for ever."""
-        while True:
-            try:
-                await self._follow()
-            except RestoredBackup as cause:
-                self._problem = cause.message
-                _log.error("the store was restored or replaced: nothing moves", cause=cause.message)
-                await asyncio.Event().wait()
-            except StoreError as cause:
-                self._problem = cause.message
-                _log.error("the election cannot be followed", cause=cause.message)
-            await asyncio.sleep(_RETRY_S)
+        await keep_following(self._follow, self._note, what="election")
+
+    def _note(self, problem: str) -> None:
+        self._problem = problem
 
     async def _follow(self) -> None:
         key = self._keys.conductor
         async with contextlib.aclosing(self._store.watch(key)) as updates:  # type: ignore[type-var]
             async for update in updates:
-                self._problem = "" if update.is_live else "the store does not answer"
+                self._problem = "" if update.is_live else SILENT
                 if update.is_live and update.changed:
                     held = update.entries.get(key)
                     who = held.value.decode(errors="replace") if held else ""

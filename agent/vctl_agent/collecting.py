@@ -7,11 +7,12 @@ takes its time in a thread.
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 import structlog
 
+from vctl_agent.answering import Answering
 from vctl_agent.application import Application
 from vctl_agent.artifacts.collect import Collector, Survey
 from vctl_agent.crashpoints import Crashpoints
@@ -20,7 +21,7 @@ from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.local import GatewayState
 from vctl_agent.registered import Registered, listed_roots
 from vctl_plans.errors import NoRoom
-from vctl_plans.inspection import Collected, CollectRequest, OperatorRequest
+from vctl_plans.inspection import Collected, CollectRequest
 from vctl_plans.release import Artifact
 from vctl_plans.retention import Known, Retention, retain, shortage
 from vctl_plans.snapshot import Fleet
@@ -62,20 +63,22 @@ class Needs(msgspec.Struct, frozen=True):
             fleet=fleet,
             listed=listed_roots(engine) if engine else None,
             registered=self.registered.roots,
-            requested=_requested(heard) if heard else None,
+            requested=_requested(heard) if heard or self.link.is_absent else None,
             handed=frozenset((s, n) for s in services for n in self.application.held(s)),
         )
 
 
-def _requested(heard: GatewayState) -> frozenset[tuple[str, int]]:
+def _requested(heard: GatewayState | None) -> frozenset[tuple[str, int]]:
     """Return the releases that requests are on, or that the gateway may hand out now."""
+    if heard is None:
+        return frozenset()
     on = ((each.service, each.number) for each in heard.in_flight)
     offered = ((each.service, each.number) for each in heard.accepted)
     return frozenset((*on, *offered))
 
 
 class Collecting:
-    """Collects one node's artifacts, one collection at a time.
+    """Collects one node's artifacts, one collection at a time; `requests` are those for it.
 
     Args:
         collector: Removes.
@@ -101,17 +104,10 @@ class Collecting:
         self._crashpoints = crashpoints
         self._turn = asyncio.Lock()
         self._due = asyncio.Event()
-        self._news = asyncio.Event()
         self._ended: set[tuple[str, str]] | None = None  # rollouts, by service; None: not told yet
         self._incarnation = ""
-        self._asked: dict[str, CollectRequest] = {}
-        self._answers: dict[str, Collected] = {}
+        self.requests = Answering(CollectRequest, self._answer, wake)
         self.used: float | None = None  # share of the room, in coarse steps
-
-    @property
-    def answers(self) -> tuple[Collected, ...]:
-        """What the node's report says."""
-        return tuple(self._answers[name] for name in sorted(self._answers))
 
     def follow(self, fleet: Fleet) -> None:
         """Take the services as they are now; once a rollout has ended, collect."""
@@ -132,27 +128,8 @@ class Collecting:
             self._incarnation = engine.incarnation
             self._due.set()
 
-    def ask(self, requests: Iterable[OperatorRequest]) -> None:
-        """Take the requests that stand; answers to others are dropped."""
-        self._asked = {each.id: each for each in requests if isinstance(each, CollectRequest)}
-        expired = set(self._answers) - set(self._asked)
-        for request_id in expired:
-            del self._answers[request_id]
-        if expired:
-            self._wake()
-        self._news.set()
-
-    async def answer(self) -> None:
-        """Answer requests until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            while open_requests := [r for r in self._asked.values() if r.id not in self._answers]:
-                request = open_requests[0]
-                found = await self.collect(is_dry=request.is_dry)
-                if request.id in self._asked:
-                    self._answers[request.id] = _answer(request, found)
-                    self._wake()
+    async def _answer(self, request: CollectRequest) -> Collected:
+        return _answer(request, await self.collect(is_dry=request.is_dry))
 
     async def run(self) -> None:
         """Collect whenever it is due, until cancelled."""
@@ -170,7 +147,7 @@ class Collecting:
     async def make_room(
         self,
         artifact: Artifact,
-        is_full: bool,  # noqa: FBT001  as `executor.MakeRoom`
+        is_full: bool,  # noqa: FBT001  as `stager.MakeRoom`
     ) -> None:
         """Have room for an artifact that is to be brought; one of unknown size is let pass.
 

@@ -18,6 +18,7 @@ import structlog
 
 from vctl_agent.absences import Absences
 from vctl_agent.alerting.telling import tell
+from vctl_agent.chronicler import Chronicler
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.fusing import Fusing
 from vctl_agent.peering import Peering
@@ -94,6 +95,7 @@ class Conductor:
         self._watchman = Watchman(store, keys, source=source, clock=clock)
         self._peering = Peering(store, keys, fence=fence, crashpoints=crashpoints, clock=clock)
         self._fusing = Fusing(store, keys, fence=fence, crashpoints=crashpoints, clock=clock)
+        self._chronicler = Chronicler()
         self._entries: dict[str, Mapping[str, KeyValue]] = {}
         self._wakened = asyncio.Event()
         self._clocks: dict[str, _Clock] = {}
@@ -181,12 +183,13 @@ class Conductor:
         if self._watchman.is_to_be_awaited(state):
             return _RETRY_S
         observed = self._observed(state, nodes, clock)
+        self._chronicler.look(state, observed.reports, now_s)
         await self._tell_of_drift(rollout, observed.watching)
         events: tuple[Event, ...] = (TakenOver(clock.takeovers), observed)
         for event in events:
             decision = step(state, event, now_s)
             if decision.rollout != rollout:
-                await self._write(service, nodes, decision)
+                await self._write(service, nodes, decision, now_s)
                 return _CHECKPOINT_S  # the watch brings what was written, and wakes
         if decision.wake_s is None:
             return _CHECKPOINT_S  # no deadline runs, so no time need be kept
@@ -209,13 +212,18 @@ class Conductor:
             await tell(self._store, self._keys, [alert], fence=self._fence)
             self._drifted[rollout.service] = alert.id
 
-    async def _write(self, service: Service, fleet: Fleet, decision: Decision) -> None:
+    async def _write(
+        self, service: Service, fleet: Fleet, decision: Decision, now_s: float
+    ) -> None:
         before, route = service.rollout, decision.state.route
         assert before is not None  # noqa: S101  there is nothing to decide without one
         turn = Continue(
             before=before,
             rollout=decision.rollout,
             route=route if route != service.current_route else None,
+            seen=self._chronicler.seen(
+                decision, fleet.present(), now_s, windows=self._watchman.windows(service.name)
+            ),
         )
         at = utc_text(datetime.now(UTC))
         txn = continue_txn(self._keys, service, turn, fence=self._fence, at=at)

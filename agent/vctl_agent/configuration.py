@@ -273,6 +273,19 @@ def optional_path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
+def secret(text: str) -> str:
+    """Read the secret in the file that *text* names; empty for none."""
+    if not text:
+        return ""
+    try:
+        found = Path(text).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ValueError(f"cannot be read: {cause}") from cause
+    if not found or not found.isprintable() or not found.isascii():
+        raise ValueError(f"{text} must hold one line of ASCII")
+    return found
+
+
 def command(text: str) -> tuple[str, ...]:
     """Read a program and its arguments, quoted as for a shell that is never run; empty for none."""
     return tuple(shlex.split(text))

@@ -61,13 +61,13 @@ class DirectMode:
         """Judge one release; all of a service's take turns in one name."""
         engine, name = watch.latest, service.name
         doing = self._doing.get(own(release))
-        if doing:
+        if doing and doing is not NodePhase.READY:
             return Verdict(doing)
         verdict = direct.assess(self.facts(service, release, engine))
         is_of_engine = verdict.action not in {Action.NONE, Action.STAGE}
         if not engine and (is_of_engine or verdict.phase is NodePhase.READY):
             return Verdict(NodePhase.FAILED, reason=watch.problem)
-        if verdict.action is Action.NONE:
+        if verdict.action is Action.NONE or doing:  # what is ready is only probed again
             return verdict
         if is_of_engine and name in self._doing:
             return Verdict(verdict.phase)  # once the other one is done
@@ -86,16 +86,15 @@ class DirectMode:
     def facts(self, service: Service, release: Release, engine: Description | None) -> direct.Facts:
         """Return what is known of *release*."""
         is_held = self._is_held(release, engine)
+        at, names = engine.incarnation if engine else "", proofs(service, release)
+        is_probed = is_held and all(self._probed.has(at, name) for name in names)
         return direct.Facts(
             is_wanted=release.number in wanted(service.route, service.rollout),
             is_active=release.number == self._turn(service, engine),
             is_staged=all(self._artifacts.is_staged(made.root) for made in release.staged.values()),
             is_held=is_held,
-            is_probed=is_held
-            and engine is not None
-            and all(
-                self._probed.has(engine.incarnation, name) for name in proofs(service, release)
-            ),
+            is_probed=is_probed,
+            is_due=is_probed and not all(self._probed.is_current(at, name) for name in names),
             is_coming=_is_coming(service, release),
             failure=self._failure(service, release, engine),
             suspect=engine.problem if engine else "",

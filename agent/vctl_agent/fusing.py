@@ -13,16 +13,14 @@ import structlog
 
 from vctl_agent.alerting.telling import tell
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.pacing import Paced
 from vctl_plans.codec import SCHEMA
-from vctl_plans.errors import Conflict, VctlError
+from vctl_plans.errors import VctlError
 from vctl_plans.fuse import Failing, Fuse, blown, failing, permitted
 from vctl_plans.keys import Keys
 from vctl_plans.snapshot import Fleet, Service
 from vctl_plans.store.commit import fuse_txn
 from vctl_plans.store.port import KeyValue, Store
-
-PERIOD_S = 1.0
-RETRY_S = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -50,9 +48,9 @@ class Fusing:
         self._store = store
         self._keys = keys
         self._fence = fence
-        self._crashpoints = crashpoints
-        self._clock = clock
-        self._not_before: dict[str, float] = {}  # service -> when it may be written next
+        self._writes = Paced(
+            "fuse", "quarantine permitted", store=store, crashpoints=crashpoints, clock=clock
+        )
         self._told: dict[str, str] = {}  # service -> the last alert that was told
 
     async def turn(self, fleet: Fleet, entries: Mapping[str, KeyValue]) -> float:
@@ -86,26 +84,11 @@ class Fusing:
         if after == before:
             await self._alert(service, found, before)
             return math.inf
-        wait_s = self._not_before.get(service.name, -math.inf) - self._clock()
+        wait_s = self._writes.wait_s(service.name)
         if wait_s > 0:
             return wait_s
-        wait_s = PERIOD_S if await self._write(after, entry) else RETRY_S
-        self._not_before[service.name] = self._clock() + wait_s
-        return wait_s
-
-    async def _write(self, fuse: Fuse, entry: KeyValue | None) -> bool:
-        """Write; one whose outcome is lost is seen in the watch, or made again against *entry*."""
-        try:
-            await self._store.commit(fuse_txn(self._keys, fuse, before=entry, fence=self._fence))
-        except Conflict:
-            _log.info("fuse not written, looking again", service=fuse.service)
-            return True
-        except VctlError as cause:
-            _log.warning("fuse not written", service=fuse.service, cause=cause.message)
-            return False
-        _log.info("quarantine permitted", service=fuse.service, nodes=list(fuse.nodes))
-        self._crashpoints.passed("quarantine permitted")
-        return True
+        txn = fuse_txn(self._keys, after, before=entry, fence=self._fence)
+        return await self._writes.write(service.name, txn, nodes=list(after.nodes))
 
     async def _alert(self, service: Service, found: Failing, fuse: Fuse) -> None:
         """Tell once in a term, for each release, that no more nodes may be quarantined."""

@@ -36,6 +36,8 @@ class GatewayLink:
         on_statistics: Gets what the gateway counts, which wakes nobody.
     """
 
+    is_absent = False  # whether this node has no gateway, so that none hands out requests
+
     def __init__(
         self,
         socket: str,
@@ -89,9 +91,11 @@ class GatewayLink:
                 if not line:
                     return
                 message = from_line(line)
-                if isinstance(message, GatewayState) and message != self.heard:
+                if isinstance(message, GatewayState):
+                    is_news = _lasting(message) != _lasting(self.heard)
                     self.heard = message
-                    self._wake()
+                    if is_news:
+                        self._wake()
                 if isinstance(message, GatewayStatistics):
                     self._on_statistics(message)
         finally:
@@ -109,8 +113,15 @@ class GatewayLink:
                 await writer.drain()
 
 
+def _lasting(state: GatewayState | None) -> GatewayState | None:
+    """Return what of a gateway's word is worth waking for: not how many sessions it has seen."""
+    return msgspec.structs.replace(state, pins={}) if state else None
+
+
 class NoGateway(GatewayLink):
     """Stands for the link on a node without a gateway: nobody is told, and nobody contradicts."""
+
+    is_absent = True
 
     def __init__(self) -> None:
         super().__init__("", lambda: None)

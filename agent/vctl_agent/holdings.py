@@ -29,6 +29,7 @@ class Held(msgspec.Struct, frozen=True):
     has_adapter: bool  # the engine lists it, or there is none to list
     is_whole: bool  # that, and the application has its part
     is_probed: bool  # whole, and probed in this run of the engine, by its golden prompts too
+    is_due: bool  # that, and its caches were dropped since
     is_handed_over: bool  # the application has something of it
     is_loaded: bool  # the engine lists an adapter of it
 
@@ -67,15 +68,14 @@ class Holdings:
         is_of_base = engine is not None and self._has_base(release)
         has_adapter = is_of_base and engine is not None and self._has_adapter(release, engine)
         is_whole = has_adapter and self._application.has(release)
+        at, names = engine.incarnation if engine else "", proofs(service, release)
+        is_probed = is_whole and all(self._probed.has(at, name) for name in names)
         return Held(
             is_shared=is_shared(service, release),
             has_adapter=has_adapter,
             is_whole=is_whole,
-            is_probed=is_whole
-            and engine is not None
-            and all(
-                self._probed.has(engine.incarnation, name) for name in proofs(service, release)
-            ),
+            is_probed=is_probed,
+            is_due=is_probed and not all(self._probed.is_current(at, name) for name in names),
             is_handed_over=release.number in self._application.held(service.name),
             is_loaded=has_adapter
             and release.adapter is not None

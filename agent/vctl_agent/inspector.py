@@ -1,8 +1,7 @@
 """Hashes again what lies on this node's disk: when an operator asks, and now and then by itself.
 
-A request is answered once, in the node's report, and the answer goes when the request expires. The
-scrub tells only of what has rotted. An artifact that has rotted counts as not verified any more, so
-that no engine is given it again before it was brought anew; what is resident stays (DESIGN 6).
+The scrub tells only of what has rotted. An artifact that has rotted counts as not verified any
+more, so that no engine is given it again before it was brought anew; what is resident stays.
 """
 
 import asyncio
@@ -10,10 +9,11 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from vctl_agent.answering import Answering
 from vctl_agent.artifacts.check import check_apart
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_plans.errors import ArtifactError
-from vctl_plans.inspection import SCRUB, Checked, Checks, OperatorRequest, VerifyRequest
+from vctl_plans.inspection import SCRUB, Checked, Checks, VerifyRequest
 from vctl_plans.phase import Component
 from vctl_plans.release import Release
 from vctl_plans.weights import KIND_OF
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Inspector:
-    """Checks staged artifacts, one at a time.
+    """Checks staged artifacts, one at a time; `requests` are those for it.
 
     Args:
         artifacts: The node's artifacts.
@@ -39,16 +39,14 @@ class Inspector:
         self._artifacts = artifacts
         self._releases = releases
         self._wake = wake
-        self._asked: dict[str, VerifyRequest] = {}
-        self._answers: dict[str, Checks] = {}
         self._rotten: dict[str, Checked] = {}  # by root
-        self._news = asyncio.Event()
+        self.requests = Answering(VerifyRequest, self._checks_of, wake)
 
     @property
     def checks(self) -> tuple[Checks, ...]:
         """What the node's report says."""
         scrub = (Checks(request=SCRUB, found=self.rotten),) if self.rotten else ()
-        return (*(self._answers[name] for name in sorted(self._answers)), *scrub)
+        return (*self.requests.answers, *scrub)
 
     @property
     def rotten(self) -> tuple[Checked, ...]:
@@ -59,31 +57,12 @@ class Inspector:
             if not self._artifacts.is_staged(root)
         )
 
-    def ask(self, requests: Iterable[OperatorRequest]) -> None:
-        """Take the requests that stand; answers to others are dropped."""
-        asked = {each.id: each for each in requests if isinstance(each, VerifyRequest)}
-        self._asked = asked
-        expired = set(self._answers) - set(asked)
-        for request_id in expired:
-            del self._answers[request_id]
-        if expired:
-            self._wake()
-        self._news.set()
-
-    async def answer(self) -> None:
-        """Answer requests until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            while open_requests := [r for r in self._asked.values() if r.id not in self._answers]:
-                request = open_requests[0]
-                found = [
-                    await self._check(*staged, request.id, is_background=False)
-                    for staged in self._staged(request.service)
-                ]
-                if request.id in self._asked:
-                    self._answers[request.id] = Checks(request=request.id, found=tuple(found))
-                    self._wake()
+    async def _checks_of(self, request: VerifyRequest) -> Checks:
+        found = [
+            await self._check(*staged, request.id, is_background=False)
+            for staged in self._staged(request.service)
+        ]
+        return Checks(request=request.id, found=tuple(found))
 
     async def scrub(self, every_s: float) -> None:
         """Check everything that is staged, spread over each *every_s* seconds, until cancelled."""

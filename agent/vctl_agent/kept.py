@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from vctl_agent.artifacts.collect import Collector
 from vctl_agent.artifacts.stage import ArtifactStore
+from vctl_agent.engines.epochs import EpochFile
 from vctl_agent.engines.suspect import Suspect
 from vctl_agent.probed import Probed
 from vctl_agent.registered import Registered
@@ -23,6 +24,7 @@ class Kept(NamedTuple):
     registered: Registered
     probed: Probed
     suspect: Suspect
+    epoch: EpochFile
 
 
 def open_kept(settings: Settings) -> Kept:
@@ -40,12 +42,14 @@ def open_kept(settings: Settings) -> Kept:
         Registered(state / "registered.json"),
         Probed(state / "probed.json"),
         Suspect(state / "suspect.json"),
+        EpochFile(state / "epoch.json"),
     )
     artifacts.open()
     kept.collector.open()
     kept.registered.open(kept.collector.lying())
     kept.probed.open()
     kept.suspect.open()
+    kept.epoch.open()
     return kept
 
 

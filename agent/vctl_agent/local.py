@@ -52,6 +52,8 @@ class GatewayState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     is_connected: bool = True  # to etcd
     accepted: tuple[ReadyRelease, ...] = ()  # the agent's last word, as acted on
     overrides: dict[str, int] = {}  # service -> the release that root has it served by here
+    checks_keys: bool = False  # whether its clients need an API key
+    pins: dict[str, dict[int, int]] = {}  # service that moves -> release -> sessions seen on it
 
 
 class GatewayStatistics(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="counts"):

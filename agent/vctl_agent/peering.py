@@ -12,16 +12,14 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.pacing import Paced
 from vctl_plans.codec import SCHEMA, decode
-from vctl_plans.errors import Conflict, VctlError
+from vctl_plans.errors import VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.peers import Peers, Standing, listed, standing
 from vctl_plans.snapshot import Fleet, Service
 from vctl_plans.store.commit import peers_txn
 from vctl_plans.store.port import KeyValue, Store, Txn
-
-PERIOD_S = 1.0
-RETRY_S = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -46,12 +44,11 @@ class Peering:
         crashpoints: Crashpoints,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
         self._keys = keys
         self._fence = fence
-        self._crashpoints = crashpoints
-        self._clock = clock
-        self._not_before: dict[str, float] = {}  # service -> when it may be written next
+        self._writes = Paced(
+            "peers", "peers named", store=store, crashpoints=crashpoints, clock=clock
+        )
 
     async def turn(
         self, services: Mapping[str, Service], nodes: Fleet, entries: Mapping[str, KeyValue]
@@ -86,7 +83,7 @@ class Peering:
         return peers_txn(self._keys, peers, before=entry, fence=self._fence)
 
     async def _look(self, service: Service, nodes: Standing, entry: KeyValue | None) -> float:
-        wait_s = self._not_before.get(service.name, -math.inf) - self._clock()
+        wait_s = self._writes.wait_s(service.name)
         if wait_s > 0:
             return wait_s
         before = _read(entry) if entry else Peers(service=service.name)
@@ -95,24 +92,9 @@ class Peering:
         peers = listed(service, nodes, before)
         if peers == before:
             return math.inf
-        wait_s = PERIOD_S if await self._write(peers, entry) else RETRY_S
-        self._not_before[service.name] = self._clock() + wait_s
-        return wait_s
-
-    async def _write(self, peers: Peers, entry: KeyValue | None) -> bool:
-        """Write; one whose outcome is lost is seen in the watch, or made again against *entry*."""
         named = {str(r.number): len(r.gateways) for r in peers.releases}
-        try:
-            await self._store.commit(peers_txn(self._keys, peers, before=entry, fence=self._fence))
-        except Conflict:
-            _log.info("peers not written, looking again", service=peers.service)
-            return True
-        except VctlError as cause:
-            _log.warning("peers not written", service=peers.service, cause=cause.message)
-            return False
-        _log.info("peers named", service=peers.service, gateways=named)
-        self._crashpoints.passed("peers named")
-        return True
+        txn = peers_txn(self._keys, peers, before=entry, fence=self._fence)
+        return await self._writes.write(service.name, txn, gateways=named)
 
 
 def _read(entry: KeyValue) -> Peers:

@@ -40,12 +40,12 @@ def unmanaged(engine: Description | None, services: Iterable[Service]) -> tuple[
         for resident in (engine.adapters if engine else ())
         if resident.name not in known
         and len(resident.path) <= _LONGEST_PATH_CHARS
-        and not _is_identity(resident.name, resident.path)
+        and not is_identity(resident.name, resident.path)
     )
     return tuple(sorted(found, key=lambda each: each.name)[:MAX_UNMANAGED])
 
 
-def _is_identity(name: str, path: str) -> bool:
+def is_identity(name: str, path: str) -> bool:
     """Whether vctl gave the name: to a release that is not known any more, or not yet."""
     _, at, digest = name.rpartition("@")
     return bool(at) and Path(path).name[:ENGINE_DIGEST_CHARS] == digest

@@ -7,17 +7,14 @@ there is no file, all that lies on the disk.
 """
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from vctl_agent.engines.port import Description
+from vctl_agent.noting import note, noted
 from vctl_plans.names import is_root
-
-_log = structlog.get_logger(__name__)
 
 
 class _Record(msgspec.Struct):
@@ -35,10 +32,9 @@ class Registered:
 
     def open(self, lying: Iterable[str]) -> None:
         """Read what an earlier process noted; without it, any run was given all of *lying*."""
-        try:
-            self._record = msgspec.json.decode(self._path.read_bytes(), type=_Record)
-        except (OSError, msgspec.MsgspecError):
-            self._record = _Record(roots=sorted(lying))
+        found = noted(self._path, _Record)
+        self._record = found or _Record(roots=sorted(lying))
+        if found is None:
             self._save()
 
     @property
@@ -79,17 +75,7 @@ class Registered:
 
     def _save(self) -> None:
         """Write the record; where that fails, there is none: then nothing goes, see `open`."""
-        temporary = self._path.with_suffix(".new")
-        try:
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(self._record))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except OSError as cause:
-            _log.warning("not noted on disk", file=self._path.name, cause=str(cause))
-            with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)
+        note(self._path, self._record)
 
 
 def listed_roots(engine: Description) -> frozenset[str]:

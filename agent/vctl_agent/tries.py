@@ -10,13 +10,31 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from vctl_agent.executor import is_permanent
-from vctl_plans.errors import VctlError
+from vctl_plans.errors import (
+    MalformedPrompt,
+    MalformedWeights,
+    NotAllowed,
+    PermanentEngineError,
+    RootMismatch,
+    SourceMissing,
+    SourceRefused,
+    VctlError,
+)
 from vctl_plans.node_machine import Action, Failure
 from vctl_plans.phase import NodePhase
 
 _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 30.0
+
+_PERMANENT = (
+    RootMismatch,
+    MalformedWeights,
+    MalformedPrompt,
+    NotAllowed,
+    SourceMissing,
+    SourceRefused,
+    PermanentEngineError,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -106,3 +124,8 @@ class Tries:
     def forget(self, key: Key) -> None:
         """Forget what failed before something worked."""
         self._tried.pop(key, None)
+
+
+def is_permanent(error: VctlError) -> bool:
+    """Whether trying again is vain, by the error's type."""
+    return isinstance(error, _PERMANENT)

@@ -25,6 +25,7 @@ from vctl_plans.errors import StoreError, VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
 from vctl_plans.plan import Watch
+from vctl_plans.seen import Window
 from vctl_plans.snapshot import Fleet
 from vctl_plans.statistics import NodeStatistics
 from vctl_plans.store.port import Store, Update
@@ -125,6 +126,15 @@ class Watchman:
         """Return what each judge found last in the service's present step."""
         step = self._steps.get(service)
         return step.watching.figures if step else ()
+
+    def windows(self, service: str) -> tuple[Window, ...]:
+        """Return what was counted in the service's present step, and was not told yet."""
+        step = self._steps.get(service)
+        if step is None:
+            return ()
+        found, last = step.watching.windows, step.watching.open_window
+        step.watching = msgspec.structs.replace(step.watching, windows=())
+        return (*found, last) if last else found
 
     def observe(
         self,

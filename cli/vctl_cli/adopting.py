@@ -42,6 +42,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""  # where nodes read it; empty: where engines loaded it from
     root: str = ""
     mode: Mode = Mode.GATEWAY
+    tenant: str = ""
     request: Request
 
 
@@ -74,9 +75,10 @@ async def adopt(session: Session, store: Store, asked: Adoption) -> Begin | Atta
             request=asked.request,
         )
 
-    return await carry_out(
-        store, keys, lambda: read_service(store, keys, asked.service, mode=asked.mode), decide
-    )
+    async def read() -> Reading:
+        return await read_service(store, keys, asked.service, mode=asked.mode, tenant=asked.tenant)
+
+    return await carry_out(store, keys, read, decide)
 
 
 def _tell(session: Session, seen: Sighting) -> None:

@@ -24,9 +24,12 @@ from vctl_plans.release import Artifact
 from vctl_plans.store.port import Store
 from vctl_plans.units import bytes_text
 
+UNKNOWN_ROOT = "b3:" + "0" * 64
+"""Stands, in a dry run, for the root of what only nodes will have hashed."""
+
 
 async def bring(
-    session: Session, store: Store, wanted: Mapping[Component, Source]
+    session: Session, store: Store, wanted: Mapping[Component, Source], *, is_dry: bool = False
 ) -> dict[Component, Artifact]:
     """Return the artifacts at the sources of a release that is to be made.
 
@@ -34,6 +37,8 @@ async def bring(
         session: Its screen, and the fleet whose nodes are asked.
         store: Where nodes are asked.
         wanted: The source of each component.
+        is_dry: Whether nothing may be written: no manifest, no copy, no question to nodes. What
+            only they can read is then of `UNKNOWN_ROOT`, unless its root is given.
 
     Raises:
         PlanError: A source cannot be what was asked for, or nothing is there.
@@ -43,7 +48,7 @@ async def bring(
     for component, source in wanted.items():
         refuse_misfit(source, component)
     return {
-        component: await _artifact(session, store, source, component)
+        component: await _artifact(session, store, source, component, is_dry=is_dry)
         for component, source in wanted.items()
     }
 
@@ -81,7 +86,7 @@ def _path(uri: str) -> Path:
 
 
 async def _artifact(
-    session: Session, store: Store, source: Source, component: Component
+    session: Session, store: Store, source: Source, component: Component, *, is_dry: bool
 ) -> Artifact:
     from vctl_cli import remote  # noqa: PLC0415  most sources are local
 
@@ -89,6 +94,8 @@ async def _artifact(
     if location.checked(uri).scheme == "hf":
         is_needed = not (root or source.hash_on_nodes)
         uri = remote.pinned(uri, session.screen, component=component, is_needed=is_needed)
+    if source.hash_on_nodes and is_dry:
+        return Artifact(root=root or UNKNOWN_ROOT, source=uri)
     if source.hash_on_nodes:
         count = source.hash_on_nodes
         return await hashed_on_nodes(
@@ -96,8 +103,8 @@ async def _artifact(
         )
     if location.checked(uri).scheme != "file":
         return remote.artifact(session, uri, component=component, root=root)
-    local = hashed_here(source, component=component, screen=session.screen)
-    if not source.push:
+    local = hashed_here(source, component=component, screen=session.screen, is_dry=is_dry)
+    if not source.push or is_dry:
         return local.artifact
     from vctl_cli.pushing import pushed  # noqa: PLC0415  few do
 
@@ -112,13 +119,16 @@ class Local(NamedTuple):
     manifest: weights.Manifest | None  # None: nothing lies here, it was taken on its root
 
 
-def hashed_here(source: Source, *, component: Component, screen: Screen) -> Local:
+def hashed_here(
+    source: Source, *, component: Component, screen: Screen, is_dry: bool = False
+) -> Local:
     """Return the artifact at a `file://` source.
 
     Args:
         source: Where it is, and the root that it must have or "".
         component: What it is to be.
         screen: For progress, and for what should be known.
+        is_dry: Whether no manifest is to be written beside it.
 
     Raises:
         PlanError: There is nothing there.
@@ -141,7 +151,9 @@ def hashed_here(source: Source, *, component: Component, screen: Screen) -> Loca
         raise RootMismatch(f"{path}: its root is {manifest.root}, not {source.root}")
     if component is Component.PROMPT:
         weights.read_template(path)  # every node would refuse what cannot be applied
-    _keep(manifest, path, screen)
+    _tell(manifest, path, screen)
+    if not is_dry:
+        _keep(manifest, path, screen)
     facts = weights.adapter_facts(path) if component is Component.ADAPTER else None
     found = Artifact(
         root=manifest.root,
@@ -153,12 +165,15 @@ def hashed_here(source: Source, *, component: Component, screen: Screen) -> Loca
     return Local(path, found, manifest)
 
 
-def _keep(manifest: weights.Manifest, path: Path, screen: Screen) -> None:
-    place = weights.manifest_path(path)
+def _tell(manifest: weights.Manifest, path: Path, screen: Screen) -> None:
     size = bytes_text(sum(file.size for file in manifest.files))
     screen.say(f"{path.name}: {size}, root {manifest.root}")
     for item in manifest.left_out:
         screen.say(f"  left out: {item.path} ({item.reason})")
+
+
+def _keep(manifest: weights.Manifest, path: Path, screen: Screen) -> None:
+    place = weights.manifest_path(path)
     try:
         if place.is_file() and place.read_bytes() == weights.encode(manifest):
             return

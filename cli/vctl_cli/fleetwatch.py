@@ -13,7 +13,7 @@ from vctl_cli.exitcodes import ExitCode
 from vctl_cli.follow import Follow
 from vctl_cli.merging import merged
 from vctl_cli.options import Output
-from vctl_cli.reading import fleet_of, fleet_prefixes, read_known_service
+from vctl_cli.reading import Only, fleet_of, fleet_prefixes, read_known_service
 from vctl_cli.render.document import document, line, yaml_document
 from vctl_cli.render.summary import summary_lines
 from vctl_cli.render.table import status_lines
@@ -42,43 +42,43 @@ Show = Callable[[Any], None]
 Tick = Callable[[], None]
 
 
-def _form(keys: Keys, service: str, *, is_summary: bool) -> Form:
+def _form(keys: Keys, only: Only, *, is_summary: bool) -> Form:
     if is_summary:
 
         def summed(parts: Sequence[Sequence[KeyValue]]) -> SummaryView:
             held = next((entry for entry in parts[1] if entry.key == keys.summary), None)
-            return summary_view(keys, parts[0], held, service=service)
+            return summary_view(keys, parts[0], held, only=only)
 
         prefixes = (keys.services, keys.summary)
         return Form("summary", prefixes, summed, summary_lines)
 
     def whole(parts: Sequence[Sequence[KeyValue]]) -> StatusView:
-        return status_view(keys, fleet_of(keys, parts), service=service)
+        return status_view(keys, fleet_of(keys, parts), only=only)
 
     return Form("status", fleet_prefixes(keys), whole, status_lines)
 
 
 async def watch_fleet(
-    session: Session, store: Store, service: str, *, wants_summary: bool
+    session: Session, store: Store, only: Only, *, wants_summary: bool
 ) -> ExitCode:
-    """Show the fleet until Ctrl-C, `--timeout`, or the end of *service*'s rollout.
+    """Show the fleet until Ctrl-C, `--timeout`, or the end of the named service's rollout.
 
     On a terminal one service's rollout is the same picture as its tail.
     Whether it is shown whole or by its summary is chosen once, when it is first seen.
 
     Raises:
-        PlanError: The service does not exist.
+        PlanError: The service does not exist, or the tenant has none.
         StoreError: The store refused to be watched.
     """
-    if service and is_drawn(session):
-        follow = await rollout_of(store, session.target.keys, service)
+    if only.service and is_drawn(session):
+        follow = await rollout_of(store, session.target.keys, only.service)
         if follow:
             return await watch(session, store, follow)
     try:
         async with asyncio.timeout(session.target.timeout_s):
-            return await _shown_to_end(session, store, service, wants_summary=wants_summary)
+            return await _shown_to_end(session, store, only, wants_summary=wants_summary)
     except TimeoutError:
-        return ExitCode.TIMED_OUT if service else ExitCode.DONE
+        return ExitCode.TIMED_OUT if only.service else ExitCode.DONE
 
 
 async def rollout_of(store: Store, keys: Keys, service: str) -> Follow | None:
@@ -92,17 +92,17 @@ async def rollout_of(store: Store, keys: Keys, service: str) -> Follow | None:
 
 
 async def _shown_to_end(
-    session: Session, store: Store, service: str, *, wants_summary: bool
+    session: Session, store: Store, only: Only, *, wants_summary: bool
 ) -> ExitCode:
     keys = session.target.keys
-    form = _form(keys, service, is_summary=wants_summary or await sees_large(store, keys))
+    form = _form(keys, only, is_summary=wants_summary or await sees_large(store, keys))
     with _view(session, form) as (show, tick):
         async with aclosing(merged(store, form.prefixes)) as states, ticking(tick):
             async for parts in states:
                 entries = [tuple(part.entries.values()) for part in parts]
                 is_live = all(part.is_live for part in parts)
                 show(msgspec.structs.replace(form.view(entries), is_live=is_live))
-                rollout = _rollout(keys, entries[0], service)
+                rollout = _rollout(keys, entries[0], only.service)
                 if rollout and has_ended(rollout):
                     return exit_code(rollout, asked_back=rollout.strategy == "rollback")
     raise AssertionError  # the states have no end of their own

@@ -5,13 +5,18 @@ from typing import Annotated, Any
 import typer
 
 from vctl_plans.errors import PlanError
+from vctl_plans.names import check_name
 
 Users = Annotated[
     list[str] | None,
     typer.Option("--user", metavar="ID", help="Of a user-group rollout: a user; may be repeated."),
 ]
 Tenant = Annotated[
-    str, typer.Option(metavar="NAME", help="Of a user-group rollout: the requests' tenant.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Of a user-group rollout: the requests' tenant. With --new-service: whose it is.",
+    ),
 ]
 Headers = Annotated[
     list[str] | None,
@@ -30,6 +35,9 @@ Percent = Annotated[
 GroupName = Annotated[
     str, typer.Option("--group", metavar="NAME", help="The group's name. [default: flags]")
 ]
+
+UNNAMED = "flags"
+"""What a group of flags is called unless it is given a name."""
 
 
 def group_content(
@@ -56,4 +64,13 @@ def group_content(
         "percent": percent,
     }
     content = {field: value for field, value in given.items() if value}
-    return {"name": name or "flags", **content} if content or name else {}
+    return {"name": name or UNNAMED, **content} if content or name else {}
+
+
+def owner_of(tenant: str) -> str:
+    """Return whose a new service is, as it was given; empty: nobody's in particular.
+
+    Raises:
+        PlanError: It is no name.
+    """
+    return check_name(tenant, what="--tenant") if tenant else ""

@@ -86,6 +86,17 @@ Junit = Annotated[
 NewService = Annotated[
     bool, typer.Option("--new-service", help="The service does not exist yet: make it.")
 ]
+OwnerTenant = Annotated[
+    str,
+    typer.Option(
+        "--tenant",
+        metavar="NAME",
+        help="Of a new service: whose it is, so whose API keys reach it. [default: default]",
+    ),
+]
+OnlyTenant = Annotated[
+    str, typer.Option("--tenant", metavar="NAME", help="Only this tenant's services.")
+]
 DirectService = Annotated[
     bool,
     typer.Option("--direct", help="Of a new service: its clients call the engines themselves."),

@@ -17,8 +17,9 @@ from vctl_plans.errors import PlanError
 from vctl_plans.etcdhealth import EtcdMember
 from vctl_plans.keys import Keys
 from vctl_plans.names import suggestion
+from vctl_plans.owning import made
 from vctl_plans.phase import Component
-from vctl_plans.rollout import Progress, ServiceSpec
+from vctl_plans.rollout import Progress
 from vctl_plans.route import Mode
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services, surroundings
 from vctl_plans.store.port import KeyValue, Listing, Store
@@ -46,6 +47,16 @@ class Reader(Protocol):
         ...
 
 
+class Only(msgspec.Struct, frozen=True):
+    """Which services are looked at; empty: whichever."""
+
+    service: str = ""
+    tenant: str = ""
+
+
+EVERYTHING = Only()
+
+
 class Reading(msgspec.Struct, frozen=True):
     """A service and the nodes that are present, as a decision needs them."""
 
@@ -66,22 +77,24 @@ async def read_service(
     *,
     brings_base: bool = False,
     mode: Mode = Mode.GATEWAY,
+    tenant: str = "",
 ) -> Reading:
     """Read one service, who is present, the fleet's base, and what there is room for.
 
     The other services are read only where they matter: where an engine tells how many adapters it
     has places for; or where the base may have to change, since the fleet has changed it before, or
     *brings_base* says that it is about to. A service that does not exist yet is read as one of
-    *mode*.
+    *mode*, and of *tenant*.
 
     Raises:
-        PlanError: It exists, in another mode than the direct one that is asked for.
+        PlanError: It exists, in another mode than the direct one, or of another tenant, than is
+            asked for.
     """
     services, nodes, base = await asyncio.gather(
         store.list(keys.service(name)), store.list(keys.nodes), store.get(keys.base)
     )
     fleet = read_services(keys, services.entries)
-    service = _with_mode(fleet.services.get(name) or Service(name=name), mode)
+    service = made(fleet.services.get(name) or Service(name=name), mode=mode, tenant=tenant)
     known = any(Component.WEIGHTS in release.components for release in service.releases.values())
     may_move = bool(base) or known or brings_base
     records = read_nodes(keys, nodes.entries, ()).records
@@ -92,17 +105,6 @@ async def read_service(
         service=msgspec.structs.replace(service, around=around),
         present=tuple(sorted(entry.key.removeprefix(keys.nodes) for entry in nodes.entries)),
     )
-
-
-def _with_mode(service: Service, mode: Mode) -> Service:
-    if mode is Mode.GATEWAY or service.is_direct:
-        return service
-    if service.spec_revision:
-        raise PlanError(
-            f"{service.name} is served through gateways; how it is served is set when it is made",
-            path="--direct",
-        )
-    return msgspec.structs.replace(service, spec=ServiceSpec(service=service.name, mode=mode))
 
 
 async def read_known_service(
@@ -186,6 +188,21 @@ async def read_progress_from(store: Store, keys: Keys, service: str) -> Progress
 
 def _progress(found: KeyValue | None) -> Progress | None:
     return decode(found.value, Progress, key=found.key) if found else None
+
+
+def of_tenant(fleet: Fleet, tenant: str) -> Fleet:
+    """Return the fleet with one tenant's services only; empty: with all.
+
+    Raises:
+        PlanError: It has none.
+    """
+    only = fleet.of_tenant(tenant)
+    if tenant and not only.services:
+        known = {service.tenant for service in fleet.services.values()}
+        raise PlanError(
+            f"the tenant {tenant!r} has no service", path="--tenant", hint=suggestion(tenant, known)
+        )
+    return only
 
 
 def service_of(keys: Keys, fleet: Fleet, name: str) -> Service:

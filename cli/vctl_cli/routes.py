@@ -12,6 +12,7 @@ from vctl_plans.errors import PlanError
 from vctl_plans.groups import Groups
 from vctl_plans.keys import Keys
 from vctl_plans.names import suggestion
+from vctl_plans.node import NodeReport
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Service
 from vctl_plans.store.port import Store
@@ -35,10 +36,11 @@ class RouteView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A service, and the groups that its route names, by digest."""
+    """A service, the groups that its route names, by digest, and what nodes say now."""
 
     service: Service
     groups: dict[str, Groups]
+    reports: dict[str, NodeReport] = {}
 
 
 def read_route(session: Session, name: str) -> Known:
@@ -50,15 +52,17 @@ def read_route(session: Session, name: str) -> Known:
     from vctl_plans.store.gateway import GatewayUnsuitable  # noqa: PLC0415  not all commands do
 
     keys = session.target.keys
-    service = service_of(keys, read_fleet(session), name)
+    fleet = read_fleet(session)
+    service, reports = service_of(keys, fleet, name), fleet.present()
     digests = [override.group for override in service.current_route.overrides]
     if not digests:
-        return Known(service, {})
+        return Known(service, {}, reports)
     reader = session.world.open_reader(session.target.settings)
     try:
-        return Known(service, _groups(reader, keys, digests))
+        return Known(service, _groups(reader, keys, digests), reports)
     except GatewayUnsuitable:
-        return session.run(lambda store: read_route_from(store, keys, service))
+        read = session.run(lambda store: read_route_from(store, keys, service))
+        return Known(service, read.groups, reports)
     finally:
         reader.close()
 

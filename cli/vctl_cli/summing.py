@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from vctl_cli.reading import Reader, fleet_of, fleet_prefixes
+from vctl_cli.reading import EVERYTHING, Only, Reader, fleet_of, fleet_prefixes, of_tenant
 from vctl_plans.codec import decode
 from vctl_plans.errors import PlanError, VctlError
 from vctl_plans.keys import Keys
@@ -48,14 +48,14 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summary_view(
-    keys: Keys, entries: Sequence[KeyValue], held: KeyValue | None, *, service: str = ""
+    keys: Keys, entries: Sequence[KeyValue], held: KeyValue | None, *, only: Only = EVERYTHING
 ) -> SummaryView:
     """Return the view of the entries under `Keys.services` and of the summary's key.
 
     Raises:
-        PlanError: *service* is named and does not exist.
+        PlanError: The service that is named does not exist, or the tenant has none.
     """
-    known = read_services(keys, entries)
+    known, service = of_tenant(read_services(keys, entries), only.tenant), only.service
     if service and service not in known.services:
         hint = suggestion(service, known.services)
         raise PlanError(f"there is no service {service!r}", path="service", hint=hint)
@@ -80,6 +80,8 @@ def _line(service: Service, found: Summary) -> ServiceStatus:
         nodes=found.present,
         ready=said.ready if said else 0,
         acting=said.acting if said else 0,
+        glass=said.glass if said else {},
+        pins=said.pins if said else {},
     )
 
 

@@ -13,6 +13,10 @@ ROOT = Verbs(
             "Start, follow and steer rollouts.",
             {
                 "start": Verb("rollout_start:start", "Start a rollout and follow it to its end."),
+                "plan": Verb(
+                    "rollout_plan:plan",
+                    "Show what a rollout would change, take, and be stopped by.",
+                ),
                 "validate": Verb(
                     "rollout_validate:validate",
                     "Check plan files, without etcd and without a fleet.",
@@ -29,6 +33,7 @@ ROOT = Verbs(
                 ),
                 "retry": Verb("rollout_retry:retry", "Start the last rollout again."),
                 "history": Verb("rollout_history:history", "Show the decisions of rollouts."),
+                "show": Verb("rollout_show:show", "Show one rollout in full."),
             },
         ),
         "rollback": Verb("rollback:rollback", "Return a service to an earlier release."),
@@ -65,6 +70,7 @@ ROOT = Verbs(
                     "service_import:import_service",
                     "Adopt an adapter that engines serve already.",
                 ),
+                "set": Verb("service_set:set_service", "Hand a service to a tenant."),
                 "eject": Verb(
                     "service_eject:eject", "Hand a service back to its engines, and let it go."
                 ),
@@ -76,6 +82,7 @@ ROOT = Verbs(
                 "create": Verb("release_create:create", "Make a release that nothing serves yet."),
                 "list": Verb("release_list:list_releases", "List a service's releases."),
                 "show": Verb("release_show:show", "Show one release in full."),
+                "diff": Verb("release_diff:diff", "Show what two releases do not share."),
             },
         ),
         "config": Verbs(
@@ -108,7 +115,12 @@ ROOT = Verbs(
                 ),
                 "override": Verbs(
                     "Releases that groups have of their own.",
-                    {"rm": Verb("route_override_rm:rm", "End what groups have of their own.")},
+                    {
+                        "set": Verb(
+                            "route_override_set:set_override", "Hold a group to a release, at once."
+                        ),
+                        "rm": Verb("route_override_rm:rm", "End what groups have of their own."),
+                    },
                 ),
             },
         ),

@@ -142,6 +142,30 @@ def fit(service: "Service", target: Release, *, allow_downtime: bool) -> Fit:
     raise _refusal(service, target, around, can_exchange=can_exchange)
 
 
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """How many adapters engines would have to hold and to serve, and how many they can."""
+
+    held: int  # with what is retained
+    served: int  # side by side
+    can_hold: Least | None = None  # None: no engine tells
+    can_serve: Least | None = None
+
+
+def demand(service: "Service", target: Release) -> Demand | None:
+    """Return what *target* takes beside all that serves and is retained; None: no place of any."""
+    around, name, route = service.around.room, target.engine_name, service.current_route
+    if around is None or not name:
+        return None
+    live = adapters(service, route.serving) | around.others | {name}
+    kept = adapters(service, route.instant) | around.kept
+    return Demand(
+        held=len(live | kept),
+        served=len(live),
+        can_hold=around.held,
+        can_serve=around.served,
+    )
+
+
 def _spare(service: "Service", target: Release) -> int | None:
     """Return how many releases may be retained once *target* is stable; None: any number.
 

@@ -34,7 +34,7 @@ def encode(value: msgspec.Struct, *, over: bytes = b"") -> bytes:
     Raises:
         VctlError: *over* is not a JSON object, so what it holds cannot be handed on.
     """
-    document: dict[str, Any] = msgspec.to_builtins(value)
+    document: dict[str, Any] = msgspec.to_builtins(value, str_keys=True)
     if isinstance(value, Value):
         document["v"] = value.v  # a reader's own default is its newest schema, not the writer's
     if over:

@@ -15,7 +15,7 @@ release is ready as soon as it is staged, and is loaded after that.)
 import msgspec
 
 from vctl_plans.errors import PlanError
-from vctl_plans.node_machine import Action, Failure, Verdict, failed
+from vctl_plans.node_machine import Action, Failure, Verdict, failed, probed_again
 from vctl_plans.phase import Component, NodePhase
 from vctl_plans.plan import Plan
 from vctl_plans.release import Release
@@ -85,6 +85,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_staged: bool
     is_held: bool  # the engine lists the service's name from the release's directory
     is_probed: bool  # and it was probed since
+    is_due: bool = False  # see `node_machine.Facts`
     is_coming: bool = False  # a rollout that runs is to bring it, or to bring it back
     failure: Failure | None = None
     suspect: str = ""  # see `node_machine.Facts`
@@ -100,7 +101,8 @@ def assess(facts: Facts) -> Verdict:
 def _turn(facts: Facts) -> Verdict:
     failure = facts.failure
     if failure and (failure.is_permanent or failure.retry_in_s > 0):
-        return failed(failure)
+        is_serving = facts.is_active and facts.is_probed and facts.is_due
+        return probed_again(failure) if is_serving else failed(failure)
     if facts.is_active and facts.is_held:
         return _held(facts)
     if not facts.is_staged:
@@ -111,8 +113,9 @@ def _turn(facts: Facts) -> Verdict:
 
 
 def _held(facts: Facts) -> Verdict:
-    is_done = facts.is_probed
-    return Verdict(NodePhase.READY) if is_done else Verdict(NodePhase.PROBING, Action.PROBE)
+    if not facts.is_probed:
+        return Verdict(NodePhase.PROBING, Action.PROBE)
+    return Verdict(NodePhase.READY, Action.PROBE if facts.is_due else Action.NONE)
 
 
 def _left(facts: Facts) -> Verdict:

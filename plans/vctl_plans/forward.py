@@ -52,10 +52,12 @@ def prepare(state: State, event: Observed, now_s: float) -> Decision:
     if tally.is_met(plan) and not busy:
         why = f"release {rollout.to_release} is {_word(state)} on {count(tally)}"
         return _begin(state, why)
-    return make_room(state, event) or _unprepared(state, event, tally, busy, now_s)
+    return make_room(state, event) or _unprepared(state, event, tally, busy=busy, now_s=now_s)
 
 
-def _unprepared(state: State, event: Observed, tally: Tally, busy: str, now_s: float) -> Decision:
+def _unprepared(
+    state: State, event: Observed, tally: Tally, *, busy: str, now_s: float
+) -> Decision:
     """Wait for nodes that are not there yet, or whose caches are full; fail at the deadline."""
     plan, number = state.plan, state.rollout.to_release
     if now_s < plan.prepare_s:

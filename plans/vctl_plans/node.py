@@ -60,10 +60,16 @@ class NodeReport(Value, frozen=True, kw_only=True):
     node: str
     boot_id: str
     incarnation: str = ""  # of the engine; empty while it does not answer
+    cache_epoch: int = 0  # nothing that it cached in a lower one answers any more; 0: not told
     base: str = ""  # root of the base weights that it holds; empty: those it was started with
     releases: tuple[ReleaseReport, ...] = ()
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
     gateway_ok: bool = False
+    overrides: dict[str, int] = {}  # service -> the release that root has it served by here
+    checks_keys: bool = False  # whether its gateway asks clients for an API key
+    # Service that moves -> release -> sessions that its gateway saw on it lately. It causes no
+    # write of its own: as of when something else did.
+    pins: dict[str, dict[int, int]] = {}
     free_memory: float | None = None  # share of the engine's memory, 0 to 1; None: it does not tell
     kv_used: float | None = None  # share of its KV cache, 0 to 1, in coarse steps; None: not told
     adapters: int | None = None  # that the engine lists; None: it does not answer

@@ -51,6 +51,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_apart: bool = False  # another release has its place on this node while they are exchanged
     no_place: str = ""  # why the engine has no place for it now; it waits for one
     is_probed: bool = False  # all of it since it was loaded into this incarnation of the engine
+    is_due: bool = False  # that, and the engine's caches were dropped since: it is probed again
     is_offered: bool = False  # the gateway's last word still has it as ready
     in_flight: int | None = None  # None: the gateway is away, so it is not known
     draining_s: float = 0.0  # how long ago the drain began
@@ -88,12 +89,28 @@ def _towards_ready(facts: Facts) -> Verdict:
     if facts.failure and is_loaded and facts.spared_in_s is not None:
         return _spared(facts.failure.reason, facts.spared_in_s)
     if facts.failure and (facts.failure.is_permanent or facts.failure.retry_in_s > 0):
-        return failed(facts.failure)
+        is_serving = is_loaded and facts.is_probed and facts.is_due
+        return probed_again(facts.failure) if is_serving else failed(facts.failure)
     if facts.is_apart or not facts.is_on_base:
         return _apart(facts)
     if facts.is_resident:
-        return Verdict(N.READY) if facts.is_probed else Verdict(N.PROBING, Action.PROBE)
+        return _resident(facts)
     return _towards_resident(facts)
+
+
+def _resident(facts: Facts) -> Verdict:
+    """Judge what is loaded: it serves while it is probed again, for its weights are the same."""
+    if not facts.is_probed:
+        return Verdict(N.PROBING, Action.PROBE)
+    return Verdict(N.READY, Action.PROBE if facts.is_due else Action.NONE)
+
+
+def probed_again(failure: Failure) -> Verdict:
+    """Judge what was probed, and was tried in vain to be probed again after a flush.
+
+    It serves on as long as nothing speaks against it: that an engine was busy is no such thing.
+    """
+    return failed(failure) if failure.is_permanent else Verdict(N.READY, wake_s=failure.retry_in_s)
 
 
 def _towards_resident(facts: Facts) -> Verdict:

@@ -4,7 +4,7 @@ Each function returns what is to be written, or says that it already is so, or r
 written here. Whoever writes compares the revisions of the reading, and decides again on conflict.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -20,11 +20,13 @@ from vctl_plans.machine import step
 from vctl_plans.phase import Component, RolloutPhase
 from vctl_plans.placing import first_sentence, place
 from vctl_plans.plan import Plan
-from vctl_plans.release import Actor, Artifact, Release, compose, has_same_content
+from vctl_plans.release import Actor, Artifact, Release
 from vctl_plans.rollout import Cause, Rollout, Roster, wanted
 from vctl_plans.route import Route, override_of, place_of, without
+from vctl_plans.seen import Seen
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.snapshot import Service
+from vctl_plans.wishing import roots, wished
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,7 @@ class Continue(msgspec.Struct, frozen=True):
     rollout: Rollout
     route: Route | None
     alerts: tuple[Alert, ...] = ()  # beside the one that the decision itself deserves
+    seen: Seen | None = None  # what the conductor saw, for the history
 
 
 def start(
@@ -109,38 +112,48 @@ def start(
         if exists:
             return exists
         _refuse_past_groups(service)
-    target, new = _wished(service, plan, wish, request)
+    target, new = wished(service, plan, wish, request)
     plan = msgspec.structs.replace(plan, target=roots(target, wish))
     same = _same_wish(service, plan, target)
     if same:
         return same
-    refuse_revoked(service, target)
-    if running and not supersede:
-        raise _second(running)
+    for check in checks(service, plan, target, roster, supersede=supersede):
+        check()
     replaced = _superseded(service, running, request) if running else service.rollout
-    refuse_nobody(roster)
-    _refuse_unmeetable(service, plan, roster)
-    direct.refuse(service, plan, target)
-    refuse_serving(target, service.current_route, service.rollout, plan.probes)
-    begun = beginning(service, plan, target, Roster(nodes=roster), request, replaced, new)
-    return msgspec.structs.replace(begun, groups=groups, golden=golden)
+    begun = beginning(
+        service, plan, target, request, roster=Roster(nodes=roster), replaced=replaced
+    )
+    return msgspec.structs.replace(begun, release=new, groups=groups, golden=golden)
 
 
-def _wished(
-    service: Service, plan: Plan, wish: Mapping[Component, Artifact] | int, request: Request
-) -> tuple[Release, Release | None]:
-    """Return the release to serve, and the same when it is new."""
-    if not isinstance(wish, int):
-        return _composed(service, plan, wish, request)
-    last_good = service.route.last_good() if service.route else 0
-    number = wish or (last_good if plan.strategy == "rollback" else 0)
-    return existing_release(service, number), None
+def checks(
+    service: Service, plan: Plan, target: Release, roster: tuple[str, ...], *, supersede: bool
+) -> tuple[Callable[[], object], ...]:
+    """Return what a start refuses before it looks for a place, in order; each raises why.
+
+    They stand in one list, so that a dry run can tell of all that stops a start, and not only of
+    the first.
+    """
+    return (
+        lambda: refuse_revoked(service, target),
+        lambda: _refuse_second(service, supersede=supersede),
+        lambda: refuse_nobody(roster),
+        lambda: _refuse_unmeetable(service, plan, roster),
+        lambda: direct.refuse(service, plan, target),
+        lambda: refuse_serving(target, service.current_route, service.rollout, plan.probes),
+    )
 
 
-def _second(running: Rollout) -> TransitionError:
-    """Return the refusal of a start while another rollout runs."""
+def _refuse_second(service: Service, *, supersede: bool) -> None:
+    """Refuse a start while another rollout runs, unless it takes the place of one that prepares."""
+    running = running_rollout(service)
+    if running is None:
+        return
+    if supersede:
+        _superseded(service, running, Request(id=""))
+        return
     is_early = running.phase is RolloutPhase.PREPARING
-    return TransitionError(
+    raise TransitionError(
         f"rollout {running.id} of {running.service} is {running.phase}",
         hint=f"follow it: vctl rollout watch --service {running.service};"
         " or end it first: vctl rollout abort, vctl rollback --now"
@@ -166,12 +179,12 @@ def beginning(
     service: Service,
     plan: Plan,
     target: Release,
-    roster: Roster,
     request: Request,
+    *,
+    roster: Roster,
     replaced: Rollout | None,
-    new: Release | None,
 ) -> Begin:
-    """Return the beginning of a rollout that brings *target*.
+    """Return the beginning of a rollout that brings *target*, as a release that exists.
 
     Raises:
         PlanError: It changes the nodes' base, and cannot; or engines do not take it, or have no
@@ -217,7 +230,6 @@ def beginning(
         rollout=rollout,
         roster=roster,
         replaced=replaced,
-        release=new,
         route=without(route, gives_way),
         base=basing.locked(service, rollout),
         notes=placed.notes,
@@ -253,52 +265,6 @@ def running_rollout(service: Service) -> Rollout | None:
     """Return the service's rollout unless it has ended."""
     rollout = service.rollout
     return rollout if rollout and not rollout.phase.is_terminal else None
-
-
-def existing_release(service: Service, number: int) -> Release:
-    """Return a release of the service; 0 stands for an earlier good one that there is not."""
-    if number in service.releases:
-        return service.releases[number]
-    if not number:
-        raise TransitionError(
-            f"service {service.name} has no earlier good release to return to",
-            hint="name one with --to N",
-        )
-    known = ", ".join(str(n) for n in sorted(service.releases)[-10:]) or "none"
-    raise PlanError(f"release {number} of {service.name} does not exist; known: {known}",
-                    path="release")  # fmt: skip
-
-
-def _composed(
-    service: Service, plan: Plan, wish: Mapping[Component, Artifact], request: Request
-) -> tuple[Release, Release | None]:
-    """Return the release to serve, and the same when it is new."""
-    running = running_rollout(service)
-    current = [running.to_release] if running else []
-    current += [service.route.stable] if service.route else []
-    for number in current:
-        release = service.releases.get(number)
-        if release and has_same_content(release, wish):
-            return release, None
-    new = compose(
-        service.name,
-        wish,
-        known=service.releases.values(),
-        stable=service.stable,
-        by=request.by,
-        reason=request.reason,
-        probes=plan.probes,
-    )
-    theirs = service.releases.get(override_of(service.current_route, plan.groups))
-    if theirs and roots(theirs, theirs.number) == roots(new, new.number):
-        return theirs, None  # composed for these groups before, and typed again
-    return new, new
-
-
-def roots(target: Release, wish: Mapping[Component, Artifact] | int) -> dict[str, str]:
-    """Return what of *target* a plan is about: by component, its root."""
-    names = target.components if isinstance(wish, int) else wish
-    return {name.value: target.components[name].root for name in names}
 
 
 def _same_wish(service: Service, plan: Plan, target: Release) -> Attach | AlreadyDone | None:

@@ -1,5 +1,7 @@
 """How a release comes to its nodes: beside what serves, in its place, or on another base."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from vctl_plans import admission, basing, capacity
@@ -36,6 +38,22 @@ def place(service: Service, plan: Plan, target: Release, roster: Roster) -> Plac
     found = capacity.fit(service, target, allow_downtime=plan.allow_downtime)
     size = basing.exchange_size(plan, roster.nodes) if found.exchanges else 0
     return Placed(wave_size=size, fit=found, notes=(*notes, *found.notes))
+
+
+def checks(
+    service: Service, plan: Plan, target: Release, roster: Roster
+) -> tuple[Callable[[], object], ...]:
+    """Return what `place` refuses, in order; each raises why. A dry run tells of all of them."""
+    named: tuple[Callable[[], object], ...] = (
+        lambda: capacity.refuse_rank(service, target),
+        lambda: admission.admit(service, target),
+    )
+    return (
+        *(named if plan.strategy != "rollback" else ()),
+        lambda: basing.wave_size(service, plan, target, roster.nodes),
+        lambda: capacity.fit(service, target, allow_downtime=plan.allow_downtime),
+        lambda: place(service, plan, target, roster),
+    )
 
 
 def first_sentence(target: Release, roster: Roster, placed: Placed, *, is_first: bool) -> str:

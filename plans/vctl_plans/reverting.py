@@ -15,12 +15,10 @@ from vctl_plans.operate import (
     Continue,
     Request,
     beginning,
-    existing_release,
     has_groups,
     is_own,
     refuse_revoked,
     refuse_unreadable,
-    roots,
     running_rollout,
     state_of,
 )
@@ -30,6 +28,7 @@ from vctl_plans.release import Release
 from vctl_plans.rollout import Cause, Rollout, Roster
 from vctl_plans.route import Route, override_of, without
 from vctl_plans.snapshot import Service
+from vctl_plans.wishing import existing_release, roots
 
 
 def rollback_now(
@@ -79,7 +78,7 @@ def rollback_now(
     groups = rollout.groups if rollout and ends_groups else ""
     plan = Plan(service=service.name, strategy="rollback", to=target.number,
                 target=roots(target, target.number), allow_downtime=allow_downtime)  # fmt: skip
-    return _at_once(service, plan, asked, request, Roster(nodes=roster), groups=groups)
+    return _at_once(service, plan, asked, request, roster=Roster(nodes=roster), groups=groups)
 
 
 def _with_room(service: Service, running: Rollout, target: Release) -> Route:
@@ -147,8 +146,8 @@ def _at_once(
     plan: Plan,
     asked: RollbackAsked,
     request: Request,
-    roster: Roster,
     *,
+    roster: Roster,
     groups: str,
 ) -> Begin:
     """Return the beginning of a rollback whose first decision is to go back.
@@ -156,7 +155,7 @@ def _at_once(
     What gives way to its target is on the unload list of its second: see `decision.make_room`.
     """
     target, route = existing_release(service, asked.target), service.current_route
-    begun = beginning(service, plan, target, roster, request, service.rollout, None)
+    begun = beginning(service, plan, target, request, roster=roster, replaced=service.rollout)
     rollout = msgspec.structs.replace(begun.rollout, groups=groups)
     after = step(state_of(service, rollout, begun.route or route), asked, 0.0).state
     return msgspec.structs.replace(

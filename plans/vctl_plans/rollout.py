@@ -9,6 +9,7 @@ from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Strategy
 from vctl_plans.release import Actor
 from vctl_plans.route import Mode, Route
+from vctl_plans.seen import Seen
 from vctl_plans.verdict import Figure, Verdict
 
 
@@ -162,13 +163,18 @@ class Entry(Value, frozen=True, kw_only=True):
     by: Actor = Actor()
     reason: str = ""
     at: str = ""  # the writer's own clock, UTC: for people, and no decision rests on it
+    seen: Seen | None = None  # likewise
+
+
+DEFAULT_TENANT = "default"
+"""Whose a service is that no tenant was given."""
 
 
 class ServiceSpec(Value, frozen=True, kw_only=True):
     """A public model name."""
 
     service: str
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT  # whose API keys reach it, where gateways ask for keys
     mode: Mode = Mode.GATEWAY
     retired: Route | None = None  # the last route, once the service was let go: see `ejecting`
     by: Actor = Actor()

@@ -17,7 +17,7 @@ from vctl_plans.fuse import Fuse
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
-from vctl_plans.rollout import Rollout, ServiceSpec
+from vctl_plans.rollout import DEFAULT_TENANT, Rollout, ServiceSpec
 from vctl_plans.route import Mode, Route
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -75,6 +75,11 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def tenant(self) -> str:
+        """Whose service it is."""
+        return self.spec.tenant if self.spec else DEFAULT_TENANT
+
+    @property
     def is_direct(self) -> bool:
         """Whether clients call the engines themselves."""
         return self.current_route.mode is Mode.DIRECT
@@ -103,6 +108,13 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     records: dict[str, NodeRecord] = {}
     reports: dict[str, NodeReport] = {}
     problems: tuple[str, ...] = ()
+
+    def of_tenant(self, tenant: str) -> "Fleet":
+        """Return the fleet with that tenant's services only; empty: with all."""
+        if not tenant:
+            return self
+        own = {name: service for name, service in self.services.items() if service.tenant == tenant}
+        return msgspec.structs.replace(self, services=own)
 
     def busy_beside(self, name: str) -> tuple[str, ...]:
         """Return the services other than *name* that serve, or whose rollouts run."""

@@ -5,15 +5,17 @@ and its last word stands beside that as its reason.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from vctl_plans.base import base_root, has_place, target
 from vctl_plans.ejecting import way_back
+from vctl_plans.held import Held, overrides_of, sessions_of
 from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase
-from vctl_plans.rollout import wanted
+from vctl_plans.rollout import DEFAULT_TENANT, wanted
 from vctl_plans.route import Mode
 from vctl_plans.snapshot import Fleet, Service
 
@@ -38,6 +40,9 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     acting: int  # nodes whose gateway acts on that route revision
     revoked: tuple[int, ...]
     sentence: str  # the last decision
+    tenant: str = DEFAULT_TENANT
+    glass: dict[str, int] = {}  # node -> the release that root has it served by there: break-glass
+    pins: dict[int, Held] = {}  # release -> sessions on it, while something moves
     based: int | None = None  # nodes that hold the base which a rollout brings; None: none does
     mode: Mode = Mode.GATEWAY
     notes: tuple[str, ...] = ()  # what must be known of it beside its figures
@@ -65,6 +70,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     routes: dict[str, int]  # service -> the route revision that its gateway acts on
     reason: str
     releases: tuple[ReleaseStatus, ...]
+    overrides: dict[str, int] = {}  # service -> the release that root has it served by here
+    pins: dict[str, dict[int, int]] = {}  # service -> release -> sessions, when it last reported
+    incarnation: str = ""  # of its engine; empty: it does not answer, or nobody is there to say
+    cache_epoch: int = 0  # likewise: see `NodeReport`
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +85,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()  # values in the store that could not be read
     is_live: bool = True  # False: the store is away, this is the last that was known
 
+
+T = TypeVar("T")
 
 ABSENT = "absent"
 STARTING = "starting"  # present, and has not reported yet
@@ -138,6 +149,9 @@ def service_status(service: Service, fleet: Fleet) -> ServiceStatus:
         acting=len(acting),
         revoked=route.revoked,
         sentence=rollout.sentence if rollout else "",
+        tenant=service.tenant,
+        glass=overrides_of(service.name, present),
+        pins=sessions_of(service, present),
         based=_based(service, present),
         mode=route.mode,
         notes=notes(service),
@@ -196,11 +210,12 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
     asked = _asked_of(node, fleet, needs(fleet) if needed is None else needed)
     lines = () if report is None else _releases(report, asked)
     worst = _worst(line for line in lines if line.is_wanted)
+    is_word = record is not None and report is not None and report.boot_id == record.boot_id
     reason = worst.reason if worst else ""
     if record is None:
         last = f"last said: {worst.phase}" if worst else ""
         phase, reason = ABSENT, f"{last}: {reason}" if last and reason else last or reason
-    elif report is None or report.boot_id != record.boot_id:
+    elif report is None or not is_word:
         phase, reason, lines = STARTING, "", ()
     elif not report.incarnation:
         phase = NO_ENGINE
@@ -214,10 +229,19 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
         is_present=record is not None,
         phase=phase,
         engine=record.engine if record else "",
-        routes=report.routes if report else {},
+        routes=_of(fleet, report.routes) if report else {},
         reason=reason,
         releases=lines,
+        overrides=_of(fleet, report.overrides) if report and record else {},
+        pins=_of(fleet, report.pins) if report and record else {},
+        incarnation=report.incarnation if report and is_word else "",
+        cache_epoch=report.cache_epoch if report and is_word else 0,
     )
+
+
+def _of(fleet: Fleet, told: Mapping[str, T]) -> dict[str, T]:
+    """Return what is told of the services that are looked at."""
+    return {service: said for service, said in told.items() if service in fleet.services}
 
 
 def _asked_of(node: str, fleet: Fleet, needed: Needs) -> Needs:

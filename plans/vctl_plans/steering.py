@@ -15,7 +15,6 @@ from vctl_plans.operate import (
     Continue,
     Request,
     beginning,
-    existing_release,
     is_own,
     refuse_nobody,
     refuse_revoked,
@@ -27,6 +26,7 @@ from vctl_plans.phase import RolloutPhase
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Cause, Promotion, Rollout, Roster
 from vctl_plans.snapshot import Service
+from vctl_plans.wishing import existing_release
 
 
 def retry(
@@ -68,7 +68,7 @@ def retry(
             hint="allowed now: vctl rollout start, vctl rollback",
         )
     refuse_nobody(roster)
-    return beginning(service, plan, target, Roster(nodes=roster), request, last, None)
+    return beginning(service, plan, target, request, roster=Roster(nodes=roster), replaced=last)
 
 
 @overload

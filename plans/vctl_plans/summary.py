@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vctl_plans.codec import Value
+from vctl_plans.held import Held
 from vctl_plans.phase import NodePhase
 from vctl_plans.rollout import NAMED
 from vctl_plans.snapshot import Fleet, Service
@@ -77,6 +78,8 @@ class ServiceSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     phases: dict[str, int] = {}  # nodes by phase, those that are gone included
     worst: tuple[WorstNode, ...] = ()  # worst first; at most `NAMED`
     unnamed: int = 0  # nodes that would be named too
+    glass: dict[str, int] = {}  # node -> release by break-glass; at most `NAMED` nodes
+    pins: dict[int, Held] = {}
 
 
 class Summary(Value, frozen=True, kw_only=True):
@@ -136,6 +139,8 @@ def _service(
             for node, phase, reason in bad[:named]
         ),
         unnamed=max(0, len(bad) - named),
+        glass=dict(list(line.glass.items())[:NAMED]),
+        pins=line.pins,
     )
 
 

@@ -14,19 +14,24 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from vctl_plans import drift, guardrail
+from vctl_plans import chronicle, drift, guardrail
 from vctl_plans.drift import Finding, Measure
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.plan import DriftLimits, Watch
 from vctl_plans.rollout import Rollout
 from vctl_plans.route import Route
+from vctl_plans.seen import Window
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.statistics import NodeStatistics, Snapshot, Statistics, window
 from vctl_plans.verdict import Figure, Outcome, Verdict
 
 KEPT = 10
 """Verdicts that are remembered: the longest row of breaches that a plan can ask for."""
+
+
+KEPT_WINDOWS = 48
+"""Windows of a step whose figures go into the history with the decision that ends its phase."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +55,8 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     before: Look = Look()  # and what was counted by then
     measures: tuple[tuple[Measure, ...], ...] = ()  # of drift, one a window
     figures: tuple[Figure, ...] = ()  # what the judges found last, for people to see
+    windows: tuple[Window, ...] = ()  # what was counted, for the history
+    open_window: Window | None = None  # of the one that is not whole yet
 
     def history(self, *, is_soaked: bool) -> tuple[Verdict, ...]:
         """Return the verdicts; once the soak is over with what the open window shows already.
@@ -127,6 +134,12 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
     """
     candidate, stable = _counted(watching.before, seen, least=watch.min_requests)
     verdict = judge(watch, seen, candidate=candidate, stable=stable)
+    counted = Window(
+        since_s=round(watching.since_s, 3),
+        until_s=round(now_s, 3),
+        candidate=chronicle.rate(candidate),
+        stable=chronicle.rate(stable),
+    )
     is_long = now_s - watching.since_s >= watch.interval_s
     is_enough = min(candidate.requests, stable.requests) >= watch.min_requests
     bare = Verdict(verdict.outcome, verdict.sentence)
@@ -134,7 +147,7 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
         # Of a window that has just begun the figures would be of next to nothing.
         is_news = not watching.verdicts or verdict.outcome is not Outcome.INCONCLUSIVE
         figures = verdict.figures if is_news else watching.figures
-        return msgspec.structs.replace(watching, open=bare, figures=figures)
+        return msgspec.structs.replace(watching, open=bare, open_window=counted, figures=figures)
     measures = watching.measures
     if watch.drift:
         measures = (*measures, drift.measure(candidate, stable))[-KEPT:]
@@ -146,6 +159,7 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
         before=seen,
         measures=measures,
         figures=(*verdict.figures, *_of_drift(finding, watch.drift, measures)),
+        windows=chronicle.thinned((*watching.windows, counted), most=KEPT_WINDOWS),
     )
 
 

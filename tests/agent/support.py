@@ -11,6 +11,7 @@ from tests.weights.building import fill, pack, zeros
 from vctl_agent.application import Application
 from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.epochs import EpochFile, Epochs
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -20,6 +21,7 @@ from vctl_agent.local import AgentState, GatewayState, InFlight
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
+from vctl_agent.telling import ThisNode
 from vctl_plans import weights
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
@@ -123,6 +125,8 @@ def a_fleet(
 class FakeLink:
     """A gateway that acts at once on what it is told; `is_away` and `in_flight` are scripted."""
 
+    is_absent = False
+
     def __init__(self) -> None:
         self.told: AgentState | None = None
         self.routes: dict[str, int] = {}
@@ -194,11 +198,14 @@ class Node:
         state = folder / "state"
         self.artifacts = artifacts or ArtifactStore(state, [folder])
         self.artifacts.open()
-        probed = Probed(state / "probed.json")
+        self.probed = probed = Probed(state / "probed.json")
         probed.open()
         self.registered = Registered(state / "registered.json")
         self.registered.open(())
-        self.watch = EngineWatch(self.engine, lambda: None)
+        epoch = EpochFile(state / "epoch.json")
+        epoch.open()
+        self.counted = Epochs(self.engine, probed, epoch)
+        self.watch = EngineWatch(self.counted, lambda: None)
         self.application = Application(
             state,
             self.artifacts,
@@ -208,7 +215,7 @@ class Node:
         )
         self.application.open()
         self.executor = Executor(
-            engine=self.engine,
+            engine=self.counted,
             golden=GoldenReader(self.store, KEYS),
             watch=self.watch,
             artifacts=self.artifacts,
@@ -219,9 +226,7 @@ class Node:
             clock=lambda: self.now,
         )
         self.reconciler = Reconciler(
-            node="n1",
-            boot_id="b1",
-            engine_url="http://engine",
+            ThisNode("n1", "b1", "http://engine"),
             engine=self.watch,
             artifacts=self.artifacts,
             probed=probed,
@@ -239,7 +244,7 @@ class Node:
 
     async def bury(self) -> None:
         """End what still runs of an agent that was killed."""
-        tasks = list(self.reconciler._tasks)
+        tasks = list(self.reconciler._doing._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

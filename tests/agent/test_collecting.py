@@ -138,6 +138,19 @@ async def test_adapter_that_the_engine_refused_stays_as_well(
     assert Why.REGISTERED is decided.stays[releases[2].adapter.root]
 
 
+async def test_node_without_a_gateway_collects_as_well(node: CollectedNode, tmp_path: Path) -> None:
+    """Nobody hands out requests there: none need be asked, and in direct mode disks fill up too."""
+    releases = make_releases(tmp_path, 2)
+    await after_two(node, releases)
+    node.engine.restart()
+    await node.serve(serving(releases, 2), 2)
+    node.link.is_away = node.link.is_absent = True
+    decided = await node.collecting.collect()
+
+    assert "" == decided.unknown
+    assert (False, True) == (node.lies(releases[1]), node.lies(releases[2]))
+
+
 @pytest.mark.parametrize("is_away", ["engine", "gateway", "store"])
 async def test_nothing_goes_while_somebody_is_away(
     node: CollectedNode, tmp_path: Path, is_away: str
@@ -233,14 +246,14 @@ async def test_newest_are_kept_and_goes_on_request_only_what_may(
         await node.serve(serving(releases, number), number)
     node.engine.restart()
     await node.serve(serving(releases, 4), 4)
-    async with running(node.collecting.answer):
-        node.collecting.ask([CollectRequest(id="q1", is_dry=True), VerifyRequest(id="v")])
-        await until(lambda: bool(node.collecting.answers))
-        (dry,) = node.collecting.answers
+    async with running(node.collecting.requests.run):
+        node.collecting.requests.ask([CollectRequest(id="q1", is_dry=True), VerifyRequest(id="v")])
+        await until(lambda: bool(node.collecting.requests.answers))
+        (dry,) = node.collecting.requests.answers
         assert all(node.lies(release) for release in releases.values())
-        node.collecting.ask([CollectRequest(id="q2")])
-        await until(lambda: [a.request for a in node.collecting.answers] == ["q2"])
-        (real,) = node.collecting.answers
+        node.collecting.requests.ask([CollectRequest(id="q2")])
+        await until(lambda: [a.request for a in node.collecting.requests.answers] == ["q2"])
+        (real,) = node.collecting.requests.answers
 
     assert msgspec.structs.replace(dry, request="q2") == real
     assert [False, False, True, True] == [node.lies(releases[n]) for n in (1, 2, 3, 4)]
@@ -252,13 +265,13 @@ async def test_newest_are_kept_and_goes_on_request_only_what_may(
 async def test_answer_goes_with_its_request(node: CollectedNode, tmp_path: Path) -> None:
     """A report does not grow with what was asked once."""
     await node.serve(serving(make_releases(tmp_path, 1), 1), 1)
-    async with running(node.collecting.answer):
-        node.collecting.ask([CollectRequest(id="q1")])
-        await until(lambda: bool(node.collecting.answers))
+    async with running(node.collecting.requests.run):
+        node.collecting.requests.ask([CollectRequest(id="q1")])
+        await until(lambda: bool(node.collecting.requests.answers))
         wakes = node.wakes
-        node.collecting.ask([])
+        node.collecting.requests.ask([])
 
-    assert (wakes + 1, ()) == (node.wakes, node.collecting.answers)
+    assert (wakes + 1, ()) == (node.wakes, node.collecting.requests.answers)
 
 
 async def test_artifacts_go_once_a_rollout_has_ended(node: CollectedNode, tmp_path: Path) -> None:
@@ -372,7 +385,7 @@ async def test_full_disk_has_room_made_before_the_next_try(
             raise NoRoom("no space left on device")
         return stage(*wish, **more)
 
-    monkeypatch.setattr(node.reconciler._executor, "_make_room", make_room)
+    monkeypatch.setattr(node.executor._stager, "_make_room", make_room)
     monkeypatch.setattr(node.artifacts, "stage", full_at_first)
     node.reconciler.want(serving(make_releases(tmp_path, 1), 1))
     await node.settle(lambda: node.phase(1) is NodePhase.FAILED)

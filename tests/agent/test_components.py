@@ -482,7 +482,7 @@ async def test_hook_of_one_release_holds_up_no_other(tmp_path: Path) -> None:
     await node.settle(lambda: node.phase(1) is NodePhase.READY)
 
     assert node.phase(2) is NodePhase.LOADING
-    running = list(node.reconciler._tasks)
+    running = list(node.reconciler._doing._tasks)
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)

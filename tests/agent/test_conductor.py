@@ -22,6 +22,7 @@ from vctl_plans.phase import Component, NodePhase, RolloutPhase
 from vctl_plans.plan import Plan, PlanStep
 from vctl_plans.release import Artifact
 from vctl_plans.rollout import Entry, Progress, Rollout, elapsed_s
+from vctl_plans.seen import Seen, Traffic
 from vctl_plans.snapshot import Service, read_services
 from vctl_plans.store.commit import begin_txn, continue_txn
 from vctl_plans.store.memory import MemoryStore
@@ -155,6 +156,27 @@ async def test_rollout_converges_when_the_nodes_do_their_part(stage: Stage) -> N
     entries = [decode(e.value, Entry) for e in listing.entries]
     assert [entry.seq for entry in entries] == [0, 1, 2, 3]
     assert entries[-1].sentence == "converged (2/2) on release 1"
+
+
+async def test_history_says_what_was_seen_with_each_decision(stage: Stage) -> None:
+    """When each node had followed, who holds what, and how traffic is split; of elapsed times."""
+    await stage.begin()
+    async with running(stage.conductor()):
+        await asyncio.sleep(0.05)  # it has seen the phase begin
+        for node, at in (("n1", 2.0), ("n2", 5.0)):
+            stage.now = at
+            await stage.report(node)
+            await asyncio.sleep(0.05)
+        await stage.until(lambda now: now is RolloutPhase.SHIFTING)
+
+    listing = await stage.store.list(KEYS.rollout_history(SERVICE, "r1"))
+    begun, ready = [decode(e.value, Entry).seen for e in listing.entries][:2]
+    assert Seen() == begun
+    assert ready is not None
+    assert (5.0, {"n1": 2.0, "n2": 5.0}) == (ready.took_s, ready.arrivals)
+    assert ((2.0, 1), (5.0, 2)) == ready.curve
+    assert {"1": 2} == ready.holding
+    assert Traffic(stable=1) == ready.traffic
 
 
 async def test_report_of_an_agent_that_died_does_not_count(stage: Stage) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.support import SERVICE, a_rollout, make_releases
-from vctl_agent.daemon import Agent, causes
+from vctl_agent.agent import Agent
+from vctl_agent.daemon import causes
 from vctl_agent.engines.fake import FakeEngine
 from vctl_agent.kept import lock_state
 from vctl_agent.settings import read_settings

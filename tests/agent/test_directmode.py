@@ -182,7 +182,7 @@ async def test_failed_probe_goes_back_by_itself_and_reports(
 
     await node.settle(lambda: node.phase(2) is NodePhase.QUARANTINED)
     await node.settle(lambda: held(node) == path(node, releases[1]))
-    await node.settle(lambda: not node.reconciler._doing)
+    await node.settle(lambda: not node.reconciler._doing.phases)
     engine.calls.clear()
     node.now += 600
     await node.idle()
@@ -204,7 +204,9 @@ async def test_rollback_after_a_failed_probe_needs_nothing_more(
     engine.bad.add(path(node, releases[2]))
     node.reconciler.want(switching(releases))
     await node.settle(lambda: node.phase(2) is NodePhase.QUARANTINED)
-    await node.settle(lambda: held(node) == path(node, releases[1]) and not node.reconciler._doing)
+    await node.settle(
+        lambda: held(node) == path(node, releases[1]) and not node.reconciler._doing.phases
+    )
     engine.calls.clear()
 
     back = a_rollout(2, phase=RolloutPhase.ROLLING_BACK, back_to=1, request="q", unload=(2,))

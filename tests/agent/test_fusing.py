@@ -5,7 +5,8 @@ import pytest
 
 from tests.builders import a_route, some_releases
 from vctl_agent.crashpoints import Crashpoints
-from vctl_agent.fusing import PERIOD_S, RETRY_S, Fusing
+from vctl_agent.fusing import Fusing
+from vctl_agent.pacing import PERIOD_S, RETRY_S
 from vctl_plans.alert import Alert
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import StoreUnavailable

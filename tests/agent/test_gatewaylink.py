@@ -168,3 +168,31 @@ async def test_cancellation_wins_over_a_hang_up_at_the_same_moment(peer: Peer, s
     await asyncio.wait({task}, timeout=1)
 
     assert task.done()
+
+
+async def test_sessions_that_a_gateway_counts_wake_nobody_and_are_known(peer: Peer):
+    """They change with every request; what root has said does wake."""
+    woken = 0
+
+    def wake() -> None:
+        nonlocal woken
+        woken += 1
+
+    link = GatewayLink(str(peer.path), wake)
+    task = asyncio.create_task(link.run())
+
+    async def say(**more: object) -> None:
+        assert peer.writer is not None
+        state = GatewayState(boot_id="g", routes={"support": 3}, **more)  # type: ignore[arg-type]
+        peer.writer.write(to_line(state))
+        await until(lambda: link.heard == state)
+
+    await until(lambda: peer.writer is not None)
+    await say()
+    await say(pins={"support": {2: 1}})
+    await say(pins={"support": {2: 9}})
+    assert 1 == woken
+    await say(pins={"support": {2: 9}}, overrides={"support": 7})
+    assert 2 == woken
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -33,7 +33,7 @@ class Node:
 
 async def until(hasher: Hasher, holds: Callable[[], bool]) -> None:
     """Let a hasher answer until something holds."""
-    task = asyncio.create_task(hasher.answer())
+    task = asyncio.create_task(hasher.requests.run())
     try:
         async with asyncio.timeout(30):
             while not holds():
@@ -51,10 +51,10 @@ async def test_adapter_is_described_and_nothing_is_kept_of_it(tmp_path: Path) ->
     """With its root, and what a release says of an adapter beside that."""
     made = make_adapter(tmp_path / "v1")
     node = Node(tmp_path)
-    node.hasher.ask([asked(made.source)])
-    await until(node.hasher, lambda: bool(node.hasher.hashed))
+    node.hasher.requests.ask([asked(made.source)])
+    await until(node.hasher, lambda: bool(node.hasher.requests.answers))
 
-    (answer,) = node.hasher.hashed
+    (answer,) = node.hasher.requests.answers
     size = sum(file.stat().st_size for file in (tmp_path / "v1").iterdir())
     assert ("q1", made.root, size) == (answer.request, answer.root, answer.size_bytes)
     assert (RANK, "base", "") == (answer.rank, answer.base_name, answer.problem)
@@ -66,10 +66,10 @@ async def test_prompt_is_hashed_as_plain_files(tmp_path: Path) -> None:
     """A component decides which files belong."""
     made = make_files(tmp_path / "p", {"system.txt": "x", "w.safetensors": b"none"})
     node = Node(tmp_path)
-    node.hasher.ask([asked(made.source, Component.PROMPT)])
-    await until(node.hasher, lambda: bool(node.hasher.hashed))
+    node.hasher.requests.ask([asked(made.source, Component.PROMPT)])
+    await until(node.hasher, lambda: bool(node.hasher.requests.answers))
 
-    assert [made.root] == [answer.root for answer in node.hasher.hashed]
+    assert [made.root] == [answer.root for answer in node.hasher.requests.answers]
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ async def test_what_cannot_be_hashed_is_answered_with_why(
     """An operator need not wait for a node that will never say a root."""
     (tmp_path / "models" / "empty").mkdir(parents=True)
     node = Node(tmp_path, allowed=tmp_path / "models")
-    node.hasher.ask([asked(source.format(tmp_path / "models"))])
-    await until(node.hasher, lambda: bool(node.hasher.hashed))
+    node.hasher.requests.ask([asked(source.format(tmp_path / "models"))])
+    await until(node.hasher, lambda: bool(node.hasher.requests.answers))
 
-    (answer,) = node.hasher.hashed
+    (answer,) = node.hasher.requests.answers
     assert "" == answer.root
     assert problem in answer.problem
 
@@ -100,12 +100,12 @@ async def test_answer_goes_with_its_request_and_other_requests_are_not_ours(
 ) -> None:
     """A report does not grow with what was asked once."""
     node = Node(tmp_path)
-    node.hasher.ask([asked("file:///etc"), VerifyRequest(id="q2")])
-    await until(node.hasher, lambda: bool(node.hasher.hashed))
-    assert ["q1"] == [answer.request for answer in node.hasher.hashed]
-    node.hasher.ask([])
+    node.hasher.requests.ask([asked("file:///etc"), VerifyRequest(id="q2")])
+    await until(node.hasher, lambda: bool(node.hasher.requests.answers))
+    assert ["q1"] == [answer.request for answer in node.hasher.requests.answers]
+    node.hasher.requests.ask([])
 
-    assert () == node.hasher.hashed
+    assert () == node.hasher.requests.answers
     assert node.wakes == 2
 
 
@@ -120,10 +120,10 @@ async def test_source_on_a_web_server_is_copied_hashed_and_removed(
         weights.save(manifest, weights.manifest_path(tmp_path / "served" / "p"))
     node = Node(tmp_path)
     with serving(tmp_path / "served") as (url, about):
-        node.hasher.ask([asked(f"{url}/p", Component.PROMPT)])
-        await until(node.hasher, lambda: bool(node.hasher.hashed))
+        node.hasher.requests.ask([asked(f"{url}/p", Component.PROMPT)])
+        await until(node.hasher, lambda: bool(node.hasher.requests.answers))
 
-    (answer,) = node.hasher.hashed
+    (answer,) = node.hasher.requests.answers
     assert (made.root if has_manifest else "") == answer.root
     assert ("cannot be listed" in answer.problem) != has_manifest
     assert (15 if has_manifest else 0) == about.sent_bytes()
@@ -136,10 +136,10 @@ async def test_source_below_none_of_the_allowed_is_refused(tmp_path: Path) -> No
     artifacts.open()
     hasher = Hasher(artifacts.describe, lambda: None)
     with serving(tmp_path) as (url, about):
-        hasher.ask([asked(f"{url}/p", Component.PROMPT)])
-        await until(hasher, lambda: bool(hasher.hashed))
+        hasher.requests.ask([asked(f"{url}/p", Component.PROMPT)])
+        await until(hasher, lambda: bool(hasher.requests.answers))
 
-    assert "below none of the allowed sources" in hasher.hashed[0].problem
+    assert "below none of the allowed sources" in hasher.requests.answers[0].problem
     assert [] == about.requests
 
 
@@ -148,10 +148,13 @@ async def test_disk_that_takes_no_scratch_folder_is_told(tmp_path: Path) -> None
     made = make_adapter(tmp_path / "v1")
     node = Node(tmp_path)
     (node.state / "artifacts").rmdir()
-    node.hasher.ask([asked(made.source)])
-    await until(node.hasher, lambda: bool(node.hasher.hashed))
+    node.hasher.requests.ask([asked(made.source)])
+    await until(node.hasher, lambda: bool(node.hasher.requests.answers))
 
-    assert "cannot be hashed here: No such file or directory" in node.hasher.hashed[0].problem
+    assert (
+        "cannot be hashed here: No such file or directory"
+        in node.hasher.requests.answers[0].problem
+    )
 
 
 class Slow:
@@ -175,31 +178,31 @@ async def test_one_request_at_a_time() -> None:
     """Hashing takes disk and processor of a node that serves."""
     work = Slow()
     hasher = Hasher(work.describe, lambda: None)
-    hasher.ask([asked("a", name="q1"), asked("b", name="q2")])
+    hasher.requests.ask([asked("a", name="q1"), asked("b", name="q2")])
     begun_first: list[str] = []
 
     def both() -> bool:
         if work.begun and not begun_first:
             begun_first.extend(work.begun)
             work.may_end.set()
-        return len(hasher.hashed) == 2
+        return len(hasher.requests.answers) == 2
 
     await until(hasher, both)
     assert ["a"] == begun_first
-    assert ["root of a", "root of b"] == [answer.root for answer in hasher.hashed]
+    assert ["root of a", "root of b"] == [answer.root for answer in hasher.requests.answers]
 
 
 async def test_work_for_a_request_that_is_gone_ends() -> None:
     """And the next request has its turn."""
     work = Slow()
     hasher = Hasher(work.describe, lambda: None)
-    hasher.ask([asked("a", name="q1"), asked("b", name="q2")])
+    hasher.requests.ask([asked("a", name="q1"), asked("b", name="q2")])
 
     def leave() -> bool:
         if work.begun == ["a"]:
-            hasher.ask([asked("b", name="q2")])
+            hasher.requests.ask([asked("b", name="q2")])
         return "b" in work.begun
 
     await until(hasher, leave)
     assert ["a", "b"] == work.ended  # the second as this test ended
-    assert () == hasher.hashed
+    assert () == hasher.requests.answers

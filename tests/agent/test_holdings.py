@@ -14,6 +14,7 @@ HELD = Held(
     has_adapter=True,
     is_whole=True,
     is_probed=True,
+    is_due=False,
     is_handed_over=False,
     is_loaded=True,
 )

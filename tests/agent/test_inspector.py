@@ -51,7 +51,7 @@ class Disk:
         file.chmod(0o444)
 
     def ask(self, *requests: VerifyRequest) -> None:
-        self.inspector.ask(requests)
+        self.inspector.requests.ask(requests)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def _while_running(
 async def test_request_is_answered_with_every_artifact(disk: Disk) -> None:
     """Each with what it is, and that it is whole."""
     disk.ask(VerifyRequest(id="q1"))
-    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+    await _while_running(disk.inspector.requests.run, lambda: bool(disk.inspector.checks))
 
     (answer,) = disk.inspector.checks
     assert "q1" == answer.request
@@ -86,7 +86,7 @@ async def test_request_is_answered_with_every_artifact(disk: Disk) -> None:
 async def test_request_for_another_service_is_answered_with_nothing(disk: Disk) -> None:
     """So that nobody waits for a node that holds nothing of it."""
     disk.ask(VerifyRequest(id="q1", service="other"))
-    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+    await _while_running(disk.inspector.requests.run, lambda: bool(disk.inspector.checks))
 
     assert () == disk.inspector.checks[0].found
 
@@ -95,7 +95,7 @@ async def test_rot_is_found_and_named(disk: Disk) -> None:
     """By tensor; the copy is not trusted any more, the other is."""
     disk.rot(1)
     disk.ask(VerifyRequest(id="q1", service=SERVICE))
-    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+    await _while_running(disk.inspector.requests.run, lambda: bool(disk.inspector.checks))
 
     answer = disk.inspector.checks[0]
     problems = {found.number: found.problem for found in answer.found}
@@ -109,7 +109,7 @@ async def test_rot_is_found_and_named(disk: Disk) -> None:
 async def test_answer_goes_with_its_request(disk: Disk) -> None:
     """A report does not grow with what was asked once."""
     disk.ask(VerifyRequest(id="q1"))
-    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+    await _while_running(disk.inspector.requests.run, lambda: bool(disk.inspector.checks))
     disk.ask()
 
     assert () == disk.inspector.checks
@@ -161,7 +161,7 @@ async def test_request_is_answered_with_every_component(tmp_path: Path) -> None:
     """Each as the component that it is; the adapter that two releases share once."""
     disk = PromptDisk(tmp_path)
     disk.ask(VerifyRequest(id="q1", service=SERVICE))
-    await _while_running(disk.inspector.answer, lambda: bool(disk.inspector.checks))
+    await _while_running(disk.inspector.requests.run, lambda: bool(disk.inspector.checks))
 
     found = disk.inspector.checks[0].found
     assert ["adapter", "adapter", "index", "prompt"] == sorted(each.component for each in found)

@@ -42,10 +42,10 @@ async def until(holds: Callable[[], bool]) -> None:
 async def answered(node: Node, releases: dict[int, Release], *requests: NameRequest) -> Namer:
     """Have requests answered, all of them."""
     namer = Namer(node.executor, lambda: list(releases.values()), lambda: None)
-    answering = asyncio.create_task(namer.answer())
+    answering = asyncio.create_task(namer.requests.run())
     try:
-        namer.ask([*requests, VerifyRequest(id="v")])
-        await until(lambda: len(namer.named) == len(requests))
+        namer.requests.ask([*requests, VerifyRequest(id="v")])
+        await until(lambda: len(namer.requests.answers) == len(requests))
     finally:
         answering.cancel()
         await asyncio.gather(answering, return_exceptions=True)
@@ -57,7 +57,7 @@ async def test_engine_holds_the_verified_copy_by_the_services_name(
 ):
     """Staged here if it was not; the answer is where the engine lists it from."""
     node = Node(tmp_path)
-    (answer,) = (await answered(node, releases, asked(releases[2]))).named
+    (answer,) = (await answered(node, releases, asked(releases[2]))).requests.answers
     path = str(node.artifacts.path(releases[2].adapter.root))  # type: ignore[union-attr]
     assert ("q", path, "") == (answer.request, answer.path, answer.problem)
     assert {SERVICE: path} == node.engine.adapters
@@ -69,8 +69,8 @@ async def test_asked_twice_it_is_loaded_once_and_answers_go_with_their_requests(
     node = Node(tmp_path)
     namer = await answered(node, releases, asked(releases[1]), asked(releases[1], "r"))
     assert [("load", SERVICE)] == node.engine.calls
-    namer.ask([asked(releases[1], "r")])
-    assert ["r"] == [each.request for each in namer.named]
+    namer.requests.ask([asked(releases[1], "r")])
+    assert ["r"] == [each.request for each in namer.requests.answers]
 
 
 async def test_what_was_loaded_by_hand_from_the_releases_source_is_left_alone(
@@ -80,7 +80,7 @@ async def test_what_was_loaded_by_hand_from_the_releases_source_is_left_alone(
     node = Node(tmp_path)
     source = releases[1].adapter.source.removeprefix("file://")  # type: ignore[union-attr]
     node.engine.adapters[SERVICE] = source
-    (answer,) = (await answered(node, releases, asked(releases[1]))).named
+    (answer,) = (await answered(node, releases, asked(releases[1]))).requests.answers
     assert (source, "", []) == (answer.path, answer.problem, node.engine.calls)
 
 
@@ -89,7 +89,7 @@ async def test_name_that_holds_something_else_is_not_taken(
 ):
     node = Node(tmp_path)
     node.engine.adapters[SERVICE] = "/by/hand"
-    (answer,) = (await answered(node, releases, asked(releases[1]))).named
+    (answer,) = (await answered(node, releases, asked(releases[1]))).requests.answers
     assert "holds support from /by/hand, which is not release 1" in answer.problem
     assert ("", []) == (answer.path, node.engine.calls)
 
@@ -99,17 +99,17 @@ async def test_release_that_is_not_known_and_engine_that_refuses_are_told(
 ):
     node = Node(tmp_path)
     strange = msgspec.structs.replace(asked(releases[1]), digest="b3:other")
-    (answer,) = (await answered(node, releases, strange)).named
+    (answer,) = (await answered(node, releases, strange)).requests.answers
     assert answer.problem == "release 1 of support is not known here"
     node.engine.failures["load"] = TemporaryEngineError("no room")
-    (answer,) = (await answered(node, releases, asked(releases[1]))).named
+    (answer,) = (await answered(node, releases, asked(releases[1]))).requests.answers
     assert answer.problem == "no room"
     node.engine.failures.clear()
     node.engine.lies = True
-    (answer,) = (await answered(node, releases, asked(releases[1]))).named
+    (answer,) = (await answered(node, releases, asked(releases[1]))).requests.answers
     assert "does not list it" in answer.problem
     node.engine.is_away = True
-    (answer,) = (await answered(node, releases, asked(releases[1]))).named
+    (answer,) = (await answered(node, releases, asked(releases[1]))).requests.answers
     assert "does not answer" in answer.problem
 
 

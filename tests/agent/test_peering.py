@@ -8,7 +8,8 @@ import pytest
 from tests.agent.support import SERVICE
 from tests.agent.test_conductor import KEYS, Stage, running
 from vctl_agent.crashpoints import Crashpoints
-from vctl_agent.peering import PERIOD_S, RETRY_S, Peering
+from vctl_agent.pacing import PERIOD_S, RETRY_S
+from vctl_agent.peering import Peering
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Conflict, Rejected
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport

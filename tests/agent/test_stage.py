@@ -13,7 +13,7 @@ from tests.agent.support import make_adapter, make_files
 from tests.weights.building import fill
 from vctl_agent.artifacts import leftovers
 from vctl_agent.artifacts.stage import ArtifactStore
-from vctl_agent.executor import Stopped
+from vctl_agent.stager import Stopped
 from vctl_plans import weights
 from vctl_plans.errors import ArtifactError, NotAllowed, RootMismatch, SourceError
 from vctl_plans.phase import NodePhase

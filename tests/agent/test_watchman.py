@@ -20,7 +20,8 @@ from vctl_plans.errors import Rejected
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.plan import DriftLimits, Plan, Watch
-from vctl_plans.rollout import Cause, Progress, Rollout
+from vctl_plans.rollout import Cause, Entry, Progress, Rollout
+from vctl_plans.seen import Traffic
 from vctl_plans.statistics import (
     ErrorClass,
     NodeStatistics,
@@ -186,6 +187,26 @@ async def test_breach_rolls_back_at_once_and_says_the_figures(stage: Guarded) ->
     assert Cause.GUARDRAIL is rollout.cause
     assert "80 of 200 requests failed on the candidate, 0 of 200 on stable" in rollout.sentence
     assert (1, 0, (2,)) == (route.stable, route.candidate, route.revoked)
+
+
+async def test_what_was_counted_is_kept_with_the_decision_it_led_to(stage: Guarded) -> None:
+    await stage.start()
+    async with running(stage.conductor()):
+        await stage.soak()
+        await stage.count(candidate=BAD, stable=GOOD)
+        await stage.pass_to(WATCH.interval_s + 1)
+        await stage.until(lambda now: now is RolloutPhase.ROLLING_BACK)
+
+    rollout = await stage.rollout()
+    found = await stage.store.get(KEYS.decision(SERVICE, rollout.id, rollout.seq))
+    assert found is not None
+    seen = decode(found.value, Entry).seen
+    assert seen is not None
+    (window,) = {each.until_s: each for each in seen.windows}.values()
+    assert (200, 80) == (window.candidate.requests, window.candidate.failures)
+    assert (200, 0) == (window.stable.requests, window.stable.failures)
+    assert window.stable.p99_s is not None
+    assert Traffic(stable=1) == seen.traffic
 
 
 def answering(*, tokens: int) -> Statistics:

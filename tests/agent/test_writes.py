@@ -108,7 +108,7 @@ def news(before: NodeReport, after: NodeReport) -> set[str]:
         "attempt": lambda r: {s.attempt for s in r.releases},
         "route": lambda r: r.routes,
         "gateway": lambda r: r.gateway_ok,
-        "engine": lambda r: (r.incarnation, r.problem, r.base),
+        "engine": lambda r: (r.incarnation, r.cache_epoch, r.problem, r.base),
         "answer": lambda r: (r.checks, r.hashed, r.collected),
     }
     return {kind for kind, of in kinds.items() if of(before) != of(after)}
@@ -155,6 +155,35 @@ async def test_rollout_costs_a_node_one_write_a_phase(tmp_path: Path, store: Cou
     phases = {(s.number, s.phase) for report in written for s in report.releases}
     gone, routes, confirmed = 1, 2, 2  # release 1; each route write; each change of what is ready
     assert len(pairs) <= len(phases) - 1 + gone + routes + confirmed
+
+
+async def test_cache_epoch_costs_a_node_no_write_of_its_own(
+    tmp_path: Path, store: Counting
+) -> None:
+    """It stands in the report of a restart; a flush is one, and the probes after it are none."""
+    gateway, engine = Gateway(), FakeEngine()
+    await store.put(KEYS.release(SERVICE, 1), encode(make_releases(tmp_path, 1)[1]))
+    async with gateway.listening(tmp_path / "gw.sock"):
+        await gateway.act_on(store, Route(service=SERVICE, stable=1, good=(1,)))
+        agent = make_agent(tmp_path, store, engine)
+        async with running(agent):
+            await until(lambda: store.phase(1) is NodePhase.READY and store.last.gateway_ok)
+            await _quiet(store)
+            begun = len(store.reports)
+            engine.calls.clear()
+            await agent._counted.flush()
+            await until(lambda: store.last.cache_epoch == 2)
+            await until(lambda: any(method == "answer" for method, _ in engine.calls))
+            await _quiet(store)
+            flushed = len(store.reports)
+            engine.restart()
+            await until(lambda: store.last.incarnation == engine.incarnation)
+            await until(lambda: store.phase(1) is NodePhase.READY and store.last.gateway_ok)
+            await _quiet(store)
+
+    assert begun + 1 == flushed
+    epochs = {(report.incarnation, report.cache_epoch) for report in store.reports}
+    assert {("fake-1", 1), ("fake-1", 2), ("fake-2", 3)} == epochs - {("", 0)}
 
 
 async def test_request_costs_a_node_one_write_and_its_end_another(

@@ -5,6 +5,7 @@ import io
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.util import find_spec
 
 import msgspec
 
@@ -28,6 +29,8 @@ from vctl_plans.store.port import KeyValue, Listing, Put, Txn
 
 FLEET = "test"
 KEYS = Keys(FLEET)
+HAS_JSONSCHEMA = find_spec("jsonschema") is not None
+"""Whether all that is printed as JSON is held to its schema; `test_schemas` must have it."""
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 Scene = tuple[RolloutPhase, str, Mapping[str, object]]
@@ -94,6 +97,11 @@ class Vctl:
             open_reader=lambda _: MemoryReader(self._peer()),
         )
         code = run(arguments, world)
+        if HAS_JSONSCHEMA:
+            from tests.cli import published
+
+            if published.asks_for_json(arguments):
+                published.check(self.out.getvalue())
         return Said(code, self.out.getvalue(), err.getvalue())
 
     def _peer(self) -> MemoryStore:

@@ -31,10 +31,10 @@ SERVICE  RELEASE  VECTOR     PHASE      TRAFFIC     READY  ROUTE
 support  1        adapter=1  converged  100 % on 1  3/3    3/3
   converged (3/3) on release 1
 
-NODE  PHASE  ENGINE  ROUTE       REASON
-a     ready  torch   support@99
-b     ready  torch   support@99
-c     ready  torch   support@99
+NODE  PHASE  ENGINE  EPOCH  ROUTE       REASON
+a     ready  torch   7      support@99
+b     ready  torch   7      support@99
+c     ready  torch   7      support@99
 """
 
 
@@ -55,6 +55,7 @@ def test_status_as_json_and_yaml_hold_the_same():
     as_json = json.loads(vctl("status", "-o", "json").out)
     assert (as_json["kind"], as_json["fleet"]) == ("status", "test")
     assert list(NODES) == [node["node"] for node in as_json["nodes"]]
+    assert {("engine-1", 7)} == {(n["incarnation"], n["cache_epoch"]) for n in as_json["nodes"]}
     assert as_json == yaml.safe_load(vctl("status", "-o", "yaml").out)
 
 

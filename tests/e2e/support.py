@@ -1,9 +1,13 @@
 """Real fleets and real commands: what a user would start and type."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -15,6 +19,7 @@ from pathlib import Path
 
 from vctl_cli.dev import DevFleet
 from vctl_cli.dev.layout import Options
+from vctl_cli.dev.models import BASE_SEED, RANK
 from vctl_plans.errors import StoreError
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.rollout import Rollout
@@ -23,6 +28,8 @@ from vctl_plans.snapshot import Service
 SERVICE = "support"
 LEASE_TTL_S = 2.0
 ADAPTERS = {"v1": 1, "v2": 2, "v3": 3}
+FAULTS = "faults"
+"""In a fleet's folder: what its engines are to do wrong, where they were told to read it."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,13 @@ class Fleet:
 
     def adapter(self, name: str) -> Path:
         return self.dev.models.adapter(name)
+
+    def new_adapter(self, name: str, seed: int) -> Path:
+        """Make an adapter of its own for a test: nobody has hashed, fetched or loaded it."""
+        from vctl_agent.engines.torch.program import make_adapter
+
+        make_adapter(self.adapter(name), base=self.dev.models.base, seed=seed, rank=RANK)
+        return self.adapter(name)
 
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command and do not wait for it."""
@@ -82,6 +96,36 @@ class Fleet:
 
     def stable(self) -> int:
         return self.service().current_route.stable
+
+    def others(self) -> list[str]:
+        """Return the names of the adapters that the stable release does not have."""
+        stable = self.service().stable
+        assert stable is not None
+        assert stable.adapter is not None
+        return [name for name in ADAPTERS if not stable.adapter.source.endswith(f"/{name}")]
+
+    def another(self) -> str:
+        """Return the first of them."""
+        return self.others()[0]
+
+    def come_to_rest(self) -> None:
+        """Have nothing move: a rollout that an earlier test left is given up, all nodes are there.
+
+        A test that failed then takes no other with it.
+        """
+        if not self.rollout().phase.is_terminal:
+            self.vctl("rollout", "abort")
+        self.until(self._is_at_rest)
+
+    def _is_at_rest(self) -> bool:
+        read = self.dev.read()
+        present = read.present().values()
+        rollouts = [service.rollout for service in read.services.values()]
+        return (
+            len(present) == len(self.dev.nodes)
+            and all(report.gateway_ok and report.incarnation for report in present)
+            and all(rollout is None or rollout.phase.is_terminal for rollout in rollouts)
+        )
 
     def until(self, holds: Callable[[], bool], *, within_s: float = 30) -> None:
         """Wait until something holds; on failure show the agents' logs."""
@@ -129,6 +173,19 @@ class Fleet:
         )
 
 
+@functools.cache
+def _models() -> Path:
+    """Make the base and the sample adapters once: a process for each spends its time on imports."""
+    from vctl_agent.engines.torch.program import make_adapter, make_base
+
+    folder = Path(tempfile.mkdtemp(prefix="vctl-models-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    make_base(folder / "base", seed=BASE_SEED)
+    for name, seed in ADAPTERS.items():
+        make_adapter(folder / "adapters" / name, base=folder / "base", seed=seed, rank=RANK)
+    return folder
+
+
 @contextmanager
 def a_fleet(
     folder: Path,
@@ -144,11 +201,17 @@ def a_fleet(
         engine_arguments=engine_arguments,
         agent_arguments=("--log-level", "debug", *agent_arguments),
     )
+    shutil.copytree(_models(), folder / "models")
     with DevFleet(folder, options, env=os.environ) as dev:
         dev.begin()
-        dev.models.make_adapters(ADAPTERS)
         dev.wait_ready()
         yield Fleet(dev)
+
+
+def begin_serving(fleet: Fleet, *components: str) -> None:
+    """Make the service, and have the fleet serve its first release."""
+    said = fleet.vctl("rollout", "start", "--new-service", *components)
+    assert said.code == 0, said
 
 
 def ask(

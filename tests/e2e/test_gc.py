@@ -28,7 +28,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with a_fleet(
         tmp_path_factory.mktemp("fleet"), nodes=2, agent_arguments=("--keep-artifacts", str(KEEP))
     ) as made:
-        made.dev.models.make_adapters({f"a{n}": n for n in range(1, ROLLOUTS + 1)})
+        for n in range(1, ROLLOUTS + 1):
+            made.new_adapter(f"a{n}", n)
         roll_out(made, "a1")
         yield made
 

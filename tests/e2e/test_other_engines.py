@@ -111,9 +111,9 @@ def test_sglang_answers_each_release_by_its_own_adapter(tmp_path: Path) -> None:
 
 
 def _is_back(fleet: Fleet, node: str, before: str) -> bool:
-    """Whether a node's engine started anew and has what is served."""
+    """Whether a node's engine started anew and has what is served, and its gateway knows."""
     report = fleet.dev.read().present().get(node)
-    if report is None or report.incarnation in {"", before}:
+    if report is None or report.incarnation in {"", before} or not report.gateway_ok:
         return False
     release = report.release(SERVICE, 2)
     return release is not None and release.phase is NodePhase.READY

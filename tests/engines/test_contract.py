@@ -8,6 +8,7 @@ from aiohttp import web
 
 from tests.agent.support import SERVICE, Node, a_fleet, a_rollout, make_releases
 from tests.engines.kinds import PARAMS, UnderTest, made, torch_process
+from vctl_agent.engines.epochs import EpochFile, Epochs
 from vctl_agent.engines.port import Engine, Question, Resident
 from vctl_agent.engines.proving import QUESTIONS, Prover
 from vctl_agent.engines.torch_client import TorchEngine
@@ -91,8 +92,9 @@ async def test_adapter_that_is_itself_passes_the_probe(
 ) -> None:
     """Twice: the second time its prompt is in the cache."""
     await engine.load(NAME, under.first)
-    await prover.prove(NAME)
-    await prover.prove(NAME)
+    first = await prover.prove(NAME)
+
+    assert (True, True) == (bool(first), bool(await prover.prove(NAME))), "both say what was found"
 
 
 async def test_probe_of_what_is_not_loaded_fails(engine: Engine, prover: Prover) -> None:
@@ -249,6 +251,30 @@ async def test_flushed_cache_is_empty_and_adapters_stay(
     assert before.cached or before.cached is None
     assert not after.cached
     assert (before.adapters, before.incarnation) == (after.adapters, after.incarnation)
+
+
+async def test_whatever_drops_the_caches_has_proofs_asked_for_anew(
+    engine: Engine, under: UnderTest, tmp_path: Path
+) -> None:
+    """By a flush they are due, though they count; by another base they are void."""
+    probed = Probed(tmp_path / "probed.json")
+    counted = Epochs(engine, probed, EpochFile(tmp_path / "epoch.json"))
+    prover = Prover(counted, probed)
+    await counted.load(NAME, under.first)
+    before = await counted.describe()
+    run = before.incarnation
+    probed.add(run, NAME, await prover.prove(NAME))
+    assert probed.is_current(run, NAME)
+    await counted.flush()
+    flushed = await counted.describe()
+    assert (True, False) == (probed.has(run, NAME), probed.is_current(run, NAME))
+    probed.add(run, NAME, await prover.prove(NAME))
+    assert probed.is_current(run, NAME)
+    await counted.swap_base(under.other_base)
+    swapped = await counted.describe()
+
+    assert not probed.has(swapped.incarnation, NAME)
+    assert [1, 2, 3] == [each.cache_epoch for each in (before, flushed, swapped)]
 
 
 async def test_replaced_adapter_answers_for_itself(

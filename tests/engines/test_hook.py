@@ -2,21 +2,26 @@
 
 import json
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from vctl_agent.engines.hook import HookEngine, open_hook_engine
+from vctl_agent.engines.port import Question
 from vctl_plans.capability import Capability
 from vctl_plans.errors import PermanentEngineError, TemporaryEngineError
 
 
-def behind(script: str, *, timeout_s: float = 20.0) -> HookEngine:
+def behind(
+    script: str, *, timeout_s: float = 20.0, engine_url: str = "http://127.0.0.1:1"
+) -> HookEngine:
     """Return the engine behind a line of shell."""
     return open_hook_engine(
         ("/bin/sh", "-c", script),
-        engine_url="http://127.0.0.1:1",
+        engine_url=engine_url,
         timeout_s=timeout_s,
         environment={"PATH": os.environ["PATH"], "VCTL_PASSWORD": "secret"},
     )
@@ -103,6 +108,49 @@ async def test_what_is_not_declared_is_not_asked_for(tmp_path: Path) -> None:
             await engine.unload("a@1")
 
     assert b'{"v":1,"method":"describe"}' == (tmp_path / "asked").read_bytes()
+
+
+@pytest.fixture
+async def engine_url() -> AsyncIterator[str]:
+    """An engine that answers whatever is asked."""
+    logprobs = {"tokens": ["a"], "token_logprobs": [-1.0]}
+    choice = {"text": "a", "logprobs": logprobs}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 1}})
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_probe_starts_no_program_for_each_of_its_questions(
+    tmp_path: Path, engine_url: str
+) -> None:
+    """What was seen last says who may be asked; what is not in it is looked for once more."""
+    told = says(incarnation="1", base="base", adapters=[{"name": "a@1", "path": "/a"}],
+                capabilities=["adapters", "logprobs"])  # fmt: skip
+    asked = tmp_path / "asked"
+    asked.write_text("")
+    script = f"cat >> {asked}; echo >> {asked}; {told}"
+    question = Question(prompt="Hello")
+    async with behind(script, engine_url=engine_url) as engine:
+        for _ in range(5):
+            await engine.answer("a@1", question)
+            await engine.answer("base", question)
+        looks = asked.read_text().count("describe")
+        with pytest.raises(PermanentEngineError, match="has no b@1"):
+            await engine.answer("b@1", question)
+        await engine.load("b@1", "/b")
+        await engine.answer("a@1", question)
+
+    methods = [json.loads(line)["method"] for line in asked.read_text().splitlines()]
+    assert 1 == looks
+    assert ["describe", "describe", "load", "describe"] == methods
 
 
 @pytest.mark.parametrize(("code", "kind"), [(75, TemporaryEngineError), (1, PermanentEngineError)])

@@ -105,7 +105,7 @@ async def test_noise_is_measured_once_in_a_run_of_the_engine(
     """Also across agents; and again for a base that was swapped in, which is proven as well."""
     before = (await engine.describe()).incarnation
     probed.measure(before, 0.25)
-    assert "own noise" not in await Prover(engine, probed).prove("")
+    assert "own noise 0.2500" in await Prover(engine, probed).prove("")
 
     again = Probed(tmp_path / "probed.json")
     again.open()

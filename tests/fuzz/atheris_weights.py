@@ -26,6 +26,10 @@ def main() -> None:
     with atheris.instrument_imports(include=["vctl_plans.weights"]):
         targets = importlib.import_module("tests.fuzz.targets")
     corpus = _prepare(folder, name)
+
+    def one_input(data: bytes) -> None:
+        targets.TARGETS[name](data)  # libFuzzer reads what is returned
+
     options = [
         f"-max_total_time={seconds}",
         f"-max_len={MOST_BYTES}",
@@ -36,7 +40,7 @@ def main() -> None:
         "-print_final_stats=1",
         "-verbosity=0",
     ]
-    atheris.Setup([sys.argv[0], *options, str(corpus)], targets.TARGETS[name])
+    atheris.Setup([sys.argv[0], *options, str(corpus)], one_input)
     atheris.Fuzz()
 
 

@@ -25,8 +25,8 @@ from tests.gateway.support import (
 )
 from vctl_agent.gateway import program
 from vctl_agent.gateway.proxy import Proxy
-from vctl_agent.gateway.wire.server import Answer as Reply
-from vctl_agent.gateway.wire.server import Request
+from vctl_agent.gateway.wire.message import Answer as Reply
+from vctl_agent.gateway.wire.message import Request
 from vctl_plans.statistics import ErrorClass
 
 

@@ -11,7 +11,7 @@ from tests.gateway.test_cancellation import KINDS, attempt, cancelled_at
 from vctl_agent.gateway import program
 from vctl_agent.gateway.hop import HOP_HEADER
 from vctl_agent.gateway.proxy import Proxy
-from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_agent.gateway.wire.message import Answer, Request
 
 
 class CuttingProxy(Proxy):

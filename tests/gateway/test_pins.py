@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.gateway.support import Bench, a_route, serving
 from vctl_agent.gateway.fleetkey import FleetKey
-from vctl_agent.gateway.pins import COOKIE, MAX_CHARS, Moved, Pin, Pins, given, own_id
+from vctl_agent.gateway.pins import COOKIE, MAX_CHARS, Pin, Pins, given, own_id
 from vctl_plans.route import Consistency, pinned, returned, settled, shifted
 from vctl_plans.routing import SESSION_HEADER
 
@@ -87,17 +87,6 @@ def test_session_id_of_the_clients_own_is_no_pin():
     text = made().make("support", Pin(1, "k"))
     assert (text, "") == (given(brought(text)), own_id(brought(text)))
     assert text == given({"cookie": f"a=b; {COOKIE}={text}; c=d"})
-
-
-def test_moved_sessions_are_bounded_and_forget_the_oldest():
-    moved = Moved(limit=3)
-    for key in "abcd":
-        moved.note("s", key, 2)
-    moved.note("s", "b", 2)
-    moved.note("s", "e", 2)
-
-    assert [key for key in "abcde" if moved.has("s", key, 2)] == ["b", "d", "e"]
-    assert not moved.has("s", "b", 3)
 
 
 def test_only_a_route_that_moves_holds_sessions():

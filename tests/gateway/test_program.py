@@ -26,6 +26,7 @@ from tests.gateway.support import (
     nobody_url,
     ready,
 )
+from tests.gateway.test_apikeys import ACME, BLUE, a_line
 from tests.gateway.test_state import an_update, support
 from vctl_agent.gateway.live import Acted, Live
 from vctl_agent.gateway.persist import Saver
@@ -224,6 +225,40 @@ async def test_agent_speaks_to_the_process_over_its_socket(tmp_path: Path):
             await agent.say(ready(engine_url=engine.url))
             await eventually(lambda: agent.last.accepted == ())
             await agent.vanish()
+
+
+async def test_api_keys_are_read_again_on_sighup(tmp_path: Path):
+    keys = tmp_path / "keys"
+    keys.write_text(a_line("default", ACME))
+    async with StubEngine().running() as engine, aiohttp.ClientSession() as client:
+        await save_state(tmp_path, engine.url)
+        async with process(tmp_path, "--api-keys-file", str(keys)) as gateway:
+            url = f"{gateway.url}/v1/chat/completions"
+
+            async def status(key: str) -> int:
+                async with client.post(url, json=BODY, headers={"x-api-key": key}) as answer:
+                    return answer.status
+
+            assert (200, 401) == (await status(ACME), await status(BLUE))
+            keys.write_text(a_line("default", BLUE))
+            gateway.tell(signal.SIGHUP)
+            await eventually(lambda: gateway.logged()[-1]["event"] == "API keys read")
+            assert (401, 200) == (await status(ACME), await status(BLUE))
+            (line, *_) = [line for line in gateway.logged() if line["event"] == "request"]
+            assert "default" == line["tenant"]
+    log = (tmp_path / "log").read_text()
+    assert not [key for key in (ACME, BLUE) if key in log]
+
+
+async def test_key_is_hashed_by_the_program_itself():
+    made = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "vctl_agent.gateway", "hash-key", "acme"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    out, _ = await made.communicate(ACME.encode() + b"\n")
+    assert (0, a_line("acme", ACME)) == (made.returncode, out.decode())
 
 
 async def run(*flags: str) -> tuple[int | None, str]:

@@ -11,8 +11,10 @@ from tests.weights.building import fill
 from vctl_agent.gateway.call import engine_body, read_call
 from vctl_agent.gateway.live import Acted, Live
 from vctl_agent.gateway.prompts import Prompts
+from vctl_agent.gateway.serving import CHATS
 from vctl_agent.gateway.state import Known, ReleaseAt, RouteAt, Target
 from vctl_agent.local import AgentState
+from vctl_plans.prompt import Form
 
 RELEASE = a_release(1)
 KNOWN = Known(
@@ -38,8 +40,10 @@ def a_live(prompt: str) -> Live:
     return Live(Acted(known=KNOWN, agent=told(prompt)), prefix="/p/", clock=lambda: 0.0)
 
 
-def sent(target: Target, call: dict[str, object], *, is_chat: bool = True) -> dict[str, object]:
-    body = engine_body(read_call(json.dumps(call).encode()), target, is_chat=is_chat)
+def sent(
+    target: Target, call: dict[str, object], *, form: Form | None = Form.CHAT
+) -> dict[str, object]:
+    body = engine_body(read_call(json.dumps(call).encode()), target, form=form)
     found: dict[str, object] = json.loads(body)
     return found
 
@@ -57,11 +61,32 @@ def test_chat_gets_the_releases_prompt_and_keeps_the_rest(prompt: Path) -> None:
     } == sent(target, CHAT)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "added"),
+    [
+        ("/v1/responses", {"input": "Hello"}, {"instructions": "Be kind."}),
+        ("/v1/messages", {"messages": [], "max_tokens": 1}, {"system": "Be kind."}),
+        ("/v1/messages/count_tokens", {"messages": []}, {"system": "Be kind."}),
+        ("/v1/completions", {"prompt": "Hello", "messages": []}, {}),
+        ("/v1/embeddings", {"input": "Hello"}, {}),
+    ],
+)
+def test_each_way_to_ask_for_a_chat_gets_the_prompt_in_its_own_field(
+    prompt: Path, path: str, body: dict[str, object], added: dict[str, object]
+) -> None:
+    """And what is no chat gets none."""
+    target = a_live(str(prompt)).targets["support", 1]
+
+    own = {"model": target.model, "cache_salt": target.salt}
+    found = sent(target, {"model": "support", **body}, form=CHATS.get(path))
+    assert {**body, **own, **added} == found
+
+
 def test_completion_gets_none(prompt: Path) -> None:
     """It has no messages; also one that says that it has."""
     target = a_live(str(prompt)).targets["support", 1]
 
-    assert CHAT["messages"] == sent(target, CHAT, is_chat=False)["messages"]
+    assert CHAT["messages"] == sent(target, CHAT, form=None)["messages"]
 
 
 def test_release_without_one_is_sent_as_it_came() -> None:

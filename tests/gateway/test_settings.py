@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.test_apikeys import ACME, a_line
 from vctl_agent.configuration import Address
+from vctl_agent.gateway.apikeys import KeysFile, hash_of
 from vctl_agent.gateway.settings import read_settings
 from vctl_plans.errors import SettingsError
 
@@ -91,3 +93,34 @@ def test_all_problems_are_reported_at_once():
     ):
         assert part in named
     assert len(error.value.problems) == 11
+
+
+def test_api_keys_and_the_engines_key_are_read_from_their_files(tmp_path: Path):
+    keys, engine, config = tmp_path / "keys", tmp_path / "engine", tmp_path / "gateway.yaml"
+    keys.write_text(a_line("acme", ACME))
+    engine.write_text("engine-key\n")
+    config.write_text(f"api_keys_file: {keys}\n")
+    environment = {"VCTL_ENGINE_KEY_FILE": str(engine)}
+    found = read_settings([*NEEDED, "--config", str(config)], environment)
+    assert found.api_keys == KeysFile(keys, {hash_of(ACME): "acme"})
+    assert found.engine_key == "engine-key"
+    assert (read_settings(NEEDED, {}).api_keys, read_settings(NEEDED, {}).engine_key) == (None, "")
+
+
+def test_files_of_keys_that_are_none_are_problems_told_at_once(tmp_path: Path):
+    keys, engine = tmp_path / "keys", tmp_path / "engine"
+    keys.write_text(f"acme {ACME}\nblue\n")
+    engine.write_text("two\nlines\n")
+    environment = {
+        "VCTL_GATEWAY_API_KEYS_FILE": str(keys),
+        "VCTL_ENGINE_KEY_FILE": str(engine),
+    }
+    with pytest.raises(SettingsError) as refused:
+        read_settings(NEEDED, environment)
+    where = "--api-keys-file (VCTL_GATEWAY_API_KEYS_FILE)"
+    first = "the second word is no SHA-256: 64 hexadecimal digits, not the key itself"
+    assert [
+        f"{where}: {keys}: line 1: {first}",
+        f"{where}: {keys}: line 2: 1 words; a line is TENANT SHA-256, and # begins a comment",
+        f"--engine-key-file (VCTL_ENGINE_KEY_FILE): {engine} must hold one line of ASCII",
+    ] == refused.value.problems

@@ -51,7 +51,7 @@ def test_update_gives_routes_with_their_own_revision_and_releases():
 
 
 def test_other_keys_of_a_service_are_nobodys_business_here():
-    others = {f"{SERVICE}/rollout": (b"?", 4), f"{SERVICE}/spec": (b"?", 4)}
+    others = {f"{SERVICE}/rollout": (b"?", 4), f"{SERVICE}/fuse": (b"?", 4)}
     known = applied(Known(), an_update(9, **support(), **others), KEYS.services)
     assert known.unreadable == ()
 

@@ -107,8 +107,8 @@ async def _said(pieces: list[bytes]) -> tuple[bytes, bool]:
 
 
 def _waits_for_the_body(connection: Any) -> bool:
-    request = connection._request
-    return request is not None and not request.is_whole and not request._problem
+    request = connection.reading.request
+    return request is not None and not request.is_whole and not request.problem
 
 
 def statuses(said: bytes) -> list[int]:

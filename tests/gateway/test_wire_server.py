@@ -10,14 +10,8 @@ import pytest
 
 from vctl_agent.gateway.answers import json_answer, unreadable
 from vctl_agent.gateway.wire import server as wire
-from vctl_agent.gateway.wire.server import (
-    Answer,
-    BodyBroken,
-    BodyTooLarge,
-    Limits,
-    Listener,
-    Request,
-)
+from vctl_agent.gateway.wire.message import Answer, BodyBroken, BodyTooLarge, Limits, Request
+from vctl_agent.gateway.wire.server import Listener
 
 GET = b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -294,7 +288,7 @@ async def test_client_that_goes_away_cancels_its_request(served: Served):
             await asyncio.sleep(0.005)
         while served.listener.connections:
             await asyncio.sleep(0.005)
-    del reader
+    assert (1, b"") == (len(served.seen), await reader.read())
 
 
 async def test_many_requests_at_once_are_not_all_read_before_the_first_is_answered(served: Served):
@@ -304,7 +298,7 @@ async def test_many_requests_at_once_are_not_all_read_before_the_first_is_answer
         writer.write(post(b"x" * 900))
     (connection,) = await _connections(served)
     await asyncio.sleep(0.2)
-    waiting = len(connection._waiting)
+    waiting = len(connection.waiting)
     served.hold.set()
     writer.write(b"GET /bye HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
     said = await reader.read()
@@ -326,7 +320,7 @@ async def test_field_of_ours_can_not_begin_another(served: Served):
 
     async def answer(_: Request) -> Answer:
         made = Answer()
-        made.headers["X-Told"] = "a\r\nSet-Cookie: b"
+        made.add("X-Told", "a\r\nSet-Cookie: b")
         return made
 
     served.listener.handler = answer

@@ -107,8 +107,12 @@ def test_unverified_adapter_has_a_root_that_no_bytes_have() -> None:
 
 def test_service_that_serves_this_very_adapter_may_be_imported_again() -> None:
     """The same wish twice is one."""
-    refuse_known(a_service(route=a_route()), an_adapter(1))
+    served = a_service(route=a_route())
+    refuse_known(served, an_adapter(1))
     refuse_known(Service(name="new"), an_adapter(1))
+
+    with pytest.raises(TransitionError):
+        refuse_known(served, an_adapter(2))
 
 
 def test_service_that_serves_another_is_refused() -> None:

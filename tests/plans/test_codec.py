@@ -7,6 +7,7 @@ import pytest
 from tests.builders import SERVICE, a_plan, a_rollout, a_route
 from vctl_plans.codec import SCHEMA, decode, digest, encode
 from vctl_plans.errors import VctlError
+from vctl_plans.node import NodeReport
 from vctl_plans.rollout import Roster
 from vctl_plans.route import Route
 
@@ -51,6 +52,14 @@ def test_unreadable_value_names_its_key(data: bytes) -> None:
     """And no foreign exception comes out."""
     with pytest.raises(VctlError, match="unreadable Route at /vctl/x"):
         decode(data, Route, key="/vctl/x")
+
+
+def test_report_of_an_older_agent_is_read() -> None:
+    """What it does not tell is not known."""
+    older = b'{"boot_id":"b1","gateway_ok":true,"incarnation":"run-1","node":"n1","v":1}'
+    report = decode(older, NodeReport)
+
+    assert (0, "run-1") == (report.cache_epoch, report.incarnation)
 
 
 def test_digest_depends_on_value_and_kind() -> None:

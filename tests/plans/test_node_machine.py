@@ -150,6 +150,21 @@ def test_what_serves_and_fails_its_probe_waits_for_the_word_and_serves_without_i
     assert verdict == assess(facts)
 
 
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [
+        (None, Verdict(N.READY, Action.PROBE)),
+        (LATER, Verdict(N.READY, wake_s=4.0)),
+        (FAILS, Verdict(N.QUARANTINED, Action.NONE, "golden", True, fails_probe=True)),
+    ],
+)
+def test_what_was_probed_serves_on_while_it_is_probed_again(
+    failure: Failure | None, verdict: Verdict
+) -> None:
+    """Its caches were dropped, its weights are the same; only what is found speaks against it."""
+    assert verdict == assess(msgspec.structs.replace(LOADED, is_due=True, failure=failure))
+
+
 ALL_FACTS = [
     Facts(
         is_wanted=wanted,
@@ -158,13 +173,14 @@ ALL_FACTS = [
         is_resident=resident,
         is_on_base=on_base,
         is_probed=probed,
+        is_due=due and probed,
         is_offered=offered,
         in_flight=flying,
         draining_s=drained,
         failure=failure,
     )
-    for wanted, unload, staged, resident, on_base, probed, offered in itertools.product(
-        (False, True), repeat=7
+    for wanted, unload, staged, resident, on_base, probed, due, offered in itertools.product(
+        (False, True), repeat=8
     )
     for flying in (None, 0, 3)
     for drained in (0.0, 99.0)
@@ -188,8 +204,8 @@ def test_doing_what_is_next_makes_a_release_ready_and_unloads_it() -> None:
     """From any facts without a failure, in at most three steps; each move is in the table."""
     done = {
         Action.STAGE: {"is_staged": True},
-        Action.LOAD: {"is_resident": True, "is_probed": False},
-        Action.PROBE: {"is_probed": True},
+        Action.LOAD: {"is_resident": True, "is_probed": False, "is_due": False},
+        Action.PROBE: {"is_probed": True, "is_due": False},
         Action.UNLOAD: {"is_resident": False, "is_probed": False},
     }
     for start in ALL_FACTS:

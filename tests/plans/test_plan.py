@@ -285,7 +285,10 @@ def test_what_is_not_built_is_refused_by_name(content: dict[str, Any], path: str
 )
 def test_what_is_built_is_not_refused(content: dict[str, Any]) -> None:
     """All four strategies, with what each may ask for, and several components at once."""
-    require_built(parse(content))
+    document = parse(content)
+    require_built(document)
+
+    assert content["service"] == document.service
 
 
 @pytest.mark.parametrize(

@@ -150,11 +150,18 @@ def places_are_enough(_memory: Memory, fact: Asks | Loads) -> Iterator[str]:
 
 
 def drained_before_unloaded(memory: Memory, fact: Unloads) -> Iterator[str]:
-    """I4: only what may be is unloaded, and not under a request before the drain deadline."""
-    releases = memory.world.service.releases.values()
-    numbers = [r.number for r in releases if r.engine_name == fact.name]
-    if numbers:  # else of before a backup was restored
+    """I4: only what may be is unloaded, and not under a request before the drain deadline.
+
+    What nobody knows any more, since a backup was restored, goes under no request at all.
+    """
+    world = memory.world
+    numbers = [r.number for r in world.service.releases.values() if r.engine_name == fact.name]
+    if numbers:
         yield from _drained(memory, fact, numbers, asked_at=fact.asked_at)
+    elif not world.was_restored:
+        yield f"I4: {fact.node.name} unloads {fact.name}, which no release names"
+    elif fact.requests:
+        yield f"I4: {fact.node.name} unloads {fact.name} under {fact.requests} requests"
 
 
 def drained_before_taken(memory: Memory, fact: Takes) -> Iterator[str]:

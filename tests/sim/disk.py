@@ -21,6 +21,7 @@ class Disk:
         self.name = name
         self.staged: set[str] = set()  # roots whose every byte was verified
         self.probed: tuple[str, tuple[str, ...]] = ("", ())  # incarnation, adapters
+        self.epoch: tuple[str, int] = ("", 0)  # incarnation, cache epoch
         self.registered: tuple[str, tuple[str, ...]] = ("", ())  # incarnation, roots
         self.handed: set[int] = set()  # releases whose files the application has
         self.saved: Any = None  # the gateway's

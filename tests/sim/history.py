@@ -24,7 +24,7 @@ from vctl_plans.rollout import wanted
 
 ENDS_WITHIN_S = 700.0
 _LEASES_S = 9.0
-NO_PLACE, FULL = "finds no place", "and has places for"
+NO_PLACE = "finds no place"
 _FRESH = 900
 _QUIET = structlog.make_filtering_bound_logger(logging.CRITICAL)
 
@@ -246,21 +246,17 @@ class History:
         # With few places a release of a plan that cannot wait for one may find none, and is
         # refused; then what served before has to serve on.
         has_no_place = world.places < ROOMY and NO_PLACE in self.operators.refusal
-        # After a restored backup engines may hold releases that nobody knows any more, in places
-        # that nobody frees until they are restarted.
-        has_no_place |= world.places < ROOMY and world.was_restored and FULL in rollout.sentence
         has_converged = rollout.phase is RolloutPhase.CONVERGED and not rollout.unconfirmed
         if not (has_converged or has_no_place):
             raise Broken(f"I8: a sound rollout ended {rollout.phase}: {rollout.sentence}")
-        world.kernel.run_until(world.kernel.now + 8.0)
+        # After a restored backup what nobody knows any more goes once it was watched for a drain.
+        world.kernel.run_until(world.kernel.now + (45.0 if world.was_restored else 8.0))
         names = {world.service.releases[n].engine_name for n in wanted(route, rollout)} - {""}
         for node in world.present():
             at = node.gateway.live.acted.known.routes.get(SERVICE)
             if at is None or at.revision != world.service.route_revision:
                 raise Broken(f"I8: {node.name} does not act on the route")
             held = set(node.engine.adapters)
-            if self.world.was_restored:
-                held &= names  # it may hold releases that nobody knows any more
             if held != names:
                 raise Broken(f"I8: {node.name} holds {sorted(node.engine.adapters)}, not {names}")
             if node.engine.asked or node.gateway.references.total:

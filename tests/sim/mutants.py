@@ -217,10 +217,8 @@ PLANS: tuple[Mutant, ...] = (
     Mutant(
         name="start beside a rollout that runs",
         file=f"{_PLANS}/operate.py",
-        old="    if running and not supersede:\n",
-        new="    if running and running.phase is not RolloutPhase.PREPARING:\n"
-        "        running = None\n"
-        "    if running and not supersede:\n",
+        old="        lambda: _refuse_second(service, supersede=supersede),\n",
+        new="",
         tests=("tests/plans/test_operate.py",),
     ),
     Mutant(

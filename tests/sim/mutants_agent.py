@@ -20,9 +20,23 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="call ready what was not probed",
         file=f"{_PLANS}/node_machine.py",
-        old="Verdict(N.READY) if facts.is_probed else Verdict(N.PROBING, Action.PROBE)\n",
-        new="Verdict(N.READY)\n",
+        old="    if not facts.is_probed:\n",
+        new="    if facts.is_probed is None:\n",
         tests=("tests/plans/test_node_machine.py",),
+    ),
+    Mutant(
+        name="ask nothing again after a flush",
+        file=f"{_AGENT}/engines/epochs.py",
+        old="        self._probed.expire()\n        try:\n",
+        new="        try:\n",
+        tests=("tests/agent/test_epochs.py",),
+    ),
+    Mutant(
+        name="take a probe that began before the flush",
+        file=f"{_AGENT}/engines/epochs.py",
+        old="        finally:\n            self._probed.expire()\n",
+        new="        finally:\n            pass\n",
+        tests=("tests/agent/test_epochs.py",),
     ),
     Mutant(
         name="unload before the drain",
@@ -47,7 +61,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="tell the gateway before the probe",
-        file=f"{_AGENT}/reconciler.py",
+        file=f"{_AGENT}/telling.py",
         old="            if verdict.phase is NodePhase.READY and not service.is_direct\n",
         new="            if verdict.phase in {NodePhase.READY, NodePhase.PROBING}\n",
         tests=("tests/agent/test_reconciler.py",),
@@ -68,7 +82,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="believe a probe from before the adapter was loaded",
-        file=f"{_AGENT}/executor.py",
+        file=f"{_AGENT}/engines/changes.py",
         old="            self._probed.discard(name)  # a probe counts since the load,"
         " whoever unloaded it\n",
         new="",
@@ -76,7 +90,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="believe the engine that it unloaded",
-        file=f"{_AGENT}/executor.py",
+        file=f"{_AGENT}/engines/changes.py",
         old="        if not seen or any(resident.name == name for resident in seen.adapters):\n",
         new="        if not seen:\n",
         tests=("tests/agent/test_reconciler.py",),
@@ -134,8 +148,8 @@ AGENT: tuple[Mutant, ...] = (
     Mutant(
         name="apply a release's prompt to nothing",
         file=f"{_AGENT}/gateway/call.py",
-        old="    if is_chat and target.template:\n",
-        new="    if is_chat and not target.model:\n",
+        old="    if form and target.template:\n",
+        new="    if form and not target.model:\n",
         tests=("tests/gateway/test_prompts.py",),
     ),
     # -- groups, barriers, absences ------------------------------------------------------------
@@ -270,7 +284,7 @@ AGENT: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="serve without taking a reference",
-        file=f"{_AGENT}/gateway/proxy.py",
+        file=f"{_AGENT}/gateway/serving.py",
         old="        with self._references.hold(release_id):\n",
         new="        if release_id:\n",
         tests=("tests/gateway/test_streaming.py",),

@@ -74,7 +74,7 @@ DISK: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="give the engine a directory that was removed",
-        file=f"{_AGENT}/executor.py",
+        file=f"{_AGENT}/engines/changes.py",
         old="        if not self._artifacts.is_staged(root):\n",
         new='        if root == "none":\n',
         tests=("tests/agent/test_collecting.py",),

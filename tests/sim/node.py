@@ -21,16 +21,19 @@ from tests.sim.network import Network
 from tests.sim.store import Etcd, State
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.engines.epochs import EpochFile, Epochs
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.golden import GoldenReader
 from vctl_agent.local import GatewayState, GatewayStatistics
+from vctl_agent.orphans import Orphans
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
 from vctl_agent.reporting import StatisticsWriter
+from vctl_agent.telling import ThisNode
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.capability import EngineFacts
 from vctl_plans.node import NodeRecord, NodeReport
@@ -47,6 +50,7 @@ class MemoryProbed(Probed):
     """What was probed, on a simulated disk."""
 
     def __init__(self, disk: Disk) -> None:
+        super().__init__(Path(disk.name))
         self._disk = disk
         self._record = _record(*disk.probed)
 
@@ -66,6 +70,24 @@ class MemoryRegistered(Registered):
         self._disk.registered = (self._record.incarnation, tuple(self._record.roots))
 
 
+class MemoryEpoch(EpochFile):
+    """The cache epoch, on a simulated disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(Path(disk.name))
+        self._disk = disk
+        self._record = _epoch(*disk.epoch)
+
+    def _save(self) -> None:
+        self._disk.epoch = (self._record.incarnation, self._record.epoch)
+
+
+def _epoch(incarnation: str, epoch: int) -> Any:
+    from vctl_agent.engines.epochs import _Record
+
+    return _Record(incarnation, epoch)
+
+
 def _registered(incarnation: str, roots: tuple[str, ...]) -> Any:
     from vctl_agent.registered import _Record
 
@@ -76,6 +98,27 @@ def _record(incarnation: str, names: tuple[str, ...]) -> Any:
     from vctl_agent.probed import _Record
 
     return _Record(incarnation, list(names))
+
+
+class Wakened(Reconciler):
+    """A reconciler without a loop of its own: the simulation runs its cycles."""
+
+    def __init__(self, wake: Callable[[], None], *node: Any, **parts: Any) -> None:
+        self._wake_agent = wake
+        super().__init__(*node, **parts)
+
+    def wake(self) -> None:
+        self._wake_agent()
+
+
+class Attached:
+    """The engine that an agent asks: of the machine that it is on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
 
 
 class Agent:
@@ -89,12 +132,15 @@ class Agent:
         self.client.is_cut = node.is_cut
         crashpoints = Crashpoints()
         artifacts: Any = Artifacts(node.disk, lambda: node.engine.mood)
-        self._watch = EngineWatch(node.engine, self.wake, on_facts=self._on_facts)
+        self._attached = Attached(node.engine)
         probed = MemoryProbed(node.disk)
+        attached: Any = self._attached
+        attached = Epochs(attached, probed, MemoryEpoch(node.disk))
+        self._watch = EngineWatch(attached, self.wake, on_facts=self._on_facts)
         application: Any = Handed(node.disk, node.takes)
         registered = MemoryRegistered(node.disk)
-        executor = self._executor = Executor(
-            engine=node.engine,
+        executor = Executor(
+            engine=attached,
             golden=GoldenReader(self.client, node.etcd.keys),
             watch=self._watch,
             artifacts=artifacts,
@@ -113,10 +159,9 @@ class Agent:
             wake=lambda: None,
             crashpoints=crashpoints,
         )
-        self.reconciler = Reconciler(
-            node=node.name,
-            boot_id=boot_id,
-            engine_url="http://engine",
+        self.reconciler = Wakened(
+            self.wake,
+            ThisNode(node.name, boot_id, "http://engine"),
             engine=self._watch,
             artifacts=artifacts,
             probed=probed,
@@ -125,19 +170,12 @@ class Agent:
             on_report=self._on_report,
             clock=process.clock,
         )
-        self.reconciler.wake = self.wake  # type: ignore[method-assign]  # it has no loop of its own
+        self.orphans = self._made_orphans(artifacts)
         record = NodeRecord(node=node.name, boot_id=boot_id, engine="sim")
         self.presence = Presence(
             self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
         )
-        self.statistics = StatisticsWriter(
-            self.client,
-            node.etcd.keys,
-            node=node.name,
-            boot_id=boot_id,
-            is_registered=lambda: self.presence.is_registered,
-            crashpoints=crashpoints,
-        )
+        self.statistics = self._made_statistics(crashpoints)
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
         self._is_awake = False
@@ -145,6 +183,26 @@ class Agent:
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
+
+    def _made_statistics(self, crashpoints: Crashpoints) -> StatisticsWriter:
+        return StatisticsWriter(
+            self.client,
+            self.node.etcd.keys,
+            node=self.node.name,
+            boot_id=self.boot_id,
+            is_registered=lambda: self.presence.is_registered,
+            crashpoints=crashpoints,
+        )
+
+    def _made_orphans(self, artifacts: Any) -> Orphans:
+        return Orphans(
+            artifacts,
+            self._watch,
+            self.link,
+            fleet=self._known,
+            unload=self.reconciler.unload_orphan,
+            clock=self.process.clock,
+        )
 
     def start(self) -> None:
         """Start all that an agent does."""
@@ -154,6 +212,7 @@ class Agent:
         process.spawn(self.presence.write_reports())
         process.spawn(self.statistics.run())
         process.spawn(self.collecting.run())
+        process.spawn(self.orphans.run())
         process.spawn(self._watch.refresh())
         self.client.follow(self.node.etcd.keys.services, self._want)
         self.node.gateway.greet()
@@ -181,7 +240,7 @@ class Agent:
     def leave(self, engine: Engine) -> None:
         """Be on another machine, whose engine is dead and whose gateway is gone."""
         engine.stop()
-        self._watch._engine = self._executor._engine = self._executor._prover._engine = engine
+        self._attached.engine = engine
         self.hear(None)
 
     def look_at_engine(self) -> None:
@@ -215,6 +274,7 @@ class Agent:
             self._timer.cancel()
             self._timer = None
         self.collecting.look()
+        self.orphans.look()
         sleep_s = self.reconciler.cycle(self.link)
         self._tell_gateway()
         if sleep_s < _LONG_S or self._has_something_to_wait_for():

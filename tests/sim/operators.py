@@ -71,7 +71,7 @@ async def override_rm(store: Store, request: Request, random: Random) -> Written
     reading = await read_service(store, KEYS, SERVICE)
     overrides = reading.service.current_route.overrides
     group = random.choice(overrides).group if overrides else "none"
-    return await removed(store, KEYS, SERVICE, group, request)
+    return await removed(store, KEYS, SERVICE, group, request=request)
 
 
 async def back(store: Store, request: Request, random: Random) -> Written:

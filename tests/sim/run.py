@@ -72,7 +72,7 @@ def told(outcome: Outcome, spec: Spec) -> str:
     )
 
 
-def chunk(seeds: range) -> list[Outcome]:
+def chunk(seeds: Iterable[int]) -> list[Outcome]:
     """Run some histories."""
     return [run(Spec(seed=seed)) for seed in seeds]
 

@@ -2,14 +2,12 @@
 
 import pytest
 
-from tests.sim.coverage import missing
+from tests.sim.coverage import ENOUGH, missing, rare_seeds
 from tests.sim.history import Spec
 from tests.sim.run import Summary, chunk, told
 
 CHUNKS = 8
 pytestmark = pytest.mark.timeout(900)  # seconds of a machine that does much else
-_ENOUGH = 2000
-"""Histories in which the rarest was seen long ago; their seeds are always the same."""
 
 
 @pytest.mark.parametrize("part", range(CHUNKS))
@@ -25,8 +23,8 @@ def test_fleets_keep_the_invariants_under_faults(part: int, sim_seeds: range) ->
 def test_histories_reach_every_fault_every_end_and_every_move() -> None:
     """Faults that never happen, or moves that are never made, would prove nothing."""
     summary = Summary()
-    for start in range(0, _ENOUGH, 50):
-        for outcome in chunk(range(start, start + 50)):
+    for seeds in (rare_seeds(), *(range(n, n + 50) for n in range(0, ENOUGH, 50))):
+        for outcome in chunk(seeds):
             summary.add(outcome)
         if not missing(summary):
             break

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from uuid import uuid4
 
@@ -106,7 +107,10 @@ class Answer:
 
 @dataclass
 class Load:
-    """Clients that keep asking, every other answer as a stream; each request a session."""
+    """Clients that keep asking, every other answer as a stream; each request a session.
+
+    With a breath in between: engines that start meanwhile need the machine too.
+    """
 
     urls: Sequence[str]
     answers: list[Answer] = field(default_factory=list)
@@ -122,7 +126,7 @@ class Load:
                 self.answers.append(self._ask(url, prompt, is_stream=bool(number % 2)))
             except (OSError, ValueError, KeyError, AssertionError) as error:
                 self.failures.append(repr(error))
-                self._stop.wait(0.1)
+            self._stop.wait(0.05)
             number += 1
 
     def _ask(self, url: str, prompt: int, *, is_stream: bool) -> Answer:
@@ -133,7 +137,7 @@ class Load:
             headers={"content-type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=60) as response:
-            release = int(response.headers["x-vctl-release"])
+            release = self._release(response.headers)
             if not is_stream:
                 return Answer(release, prompt, said(json.load(response)))
             running = Running()
@@ -142,6 +146,9 @@ class Load:
             assert running.is_whole, "the stream broke off"
             streamed = Said(tuple(running.logprobs), tuple(running.tokens), cached=0)
             return Answer(release, prompt, streamed)
+
+    def _release(self, headers: Message) -> int:
+        return int(headers["x-vctl-release"])
 
     @contextmanager
     def running(self, *, clients: int = 3) -> Iterator["Load"]:

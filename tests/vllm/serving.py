@@ -10,9 +10,10 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,26 +112,77 @@ def vllm_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def vllm(vllm_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    """A vLLM that has all that vctl can use."""
-    with started(Vllm(venv(), vllm_models, tmp_path_factory.mktemp("vllm"))) as made:
-        yield made
+KEY = "sesame"
+"""Of the stock vLLM."""
+
+_STOCK = ("--enable-lora", "--max-loras", "2", "--api-key", KEY)
 
 
-@pytest.fixture(scope="session")
-def second_vllm(vllm_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    """Another one, for a fleet of two nodes."""
-    with started(Vllm(venv(), vllm_models, tmp_path_factory.mktemp("vllm"))) as made:
-        yield made
+class Vllms:
+    """The engines of one run of pytest, by the names of their fixtures; each is started once."""
 
+    KINDS: Mapping[str, Mapping[str, Any]] = {
+        "vllm": {},
+        "second_vllm": {},
+        "stock_vllm": {"flags": _STOCK, "env": RUNTIME},
+    }
 
-@contextmanager
-def started(made: Vllm) -> Iterator[Vllm]:
-    """Have it run within the block."""
-    try:
-        made.program.start()
+    def __init__(self, models: Path, folder: Callable[[str], Path]) -> None:
+        self._models = models
+        self._folder = folder
+        self._made: dict[str, Vllm] = {}
+
+    def start(self, name: str) -> Vllm:
+        """Start one, unless it was; it is not waited for."""
+        if name not in self._made:
+            made = Vllm(venv(), self._models, self._folder(name), **self.KINDS[name])
+            self._made[name] = made
+            made.program.start()
+        return self._made[name]
+
+    def ready(self, name: str) -> Vllm:
+        made = self.start(name)
         made.wait_ready()
+        return made
+
+    def stop(self) -> None:
+        for made in self._made.values():
+            made.stop()
+
+
+@pytest.fixture(scope="session")
+def vllms_at_once(
+    request: pytest.FixtureRequest, vllm_models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Vllms]:
+    """Start all that this run of pytest is known to ask for.
+
+    A start is mostly three processes that import one after the other: side by side, all take little
+    longer than one.
+    """
+    made = Vllms(vllm_models, tmp_path_factory.mktemp)
+    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    try:
+        for name in made.KINDS:
+            if name in asked:
+                made.start(name)
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="session")
+def vllm(vllms_at_once: Vllms) -> Vllm:
+    """A vLLM that has all that vctl can use."""
+    return vllms_at_once.ready("vllm")
+
+
+@pytest.fixture(scope="session")
+def second_vllm(vllms_at_once: Vllms) -> Vllm:
+    """Another one, for a fleet of two nodes."""
+    return vllms_at_once.ready("second_vllm")
+
+
+@pytest.fixture(scope="session")
+def stock_vllm(vllms_at_once: Vllms) -> Vllm:
+    """One as people start it: adapters at run time and a key, and nothing else of use to vctl."""
+    return vllms_at_once.ready("stock_vllm")

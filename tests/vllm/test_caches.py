@@ -7,7 +7,9 @@ those of a name that was never used, under a salt that was never used.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,12 +210,23 @@ async def test_drain_that_takes_too_long_leaves_the_engine_as_it_was(
 
 
 async def test_change_that_is_cancelled_while_it_drains_leaves_no_pause(
-    engine: VllmEngine, vllm: Vllm
+    engine: VllmEngine, vllm: Vllm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the agent is told to end: nobody else would let requests go on."""
-    url = vllm.url
-    with running(url, BASE, SHORT_PROMPT, max_tokens=LONGEST):
+    url, pause, is_begun = vllm.url, changing._pause, asyncio.Event()
+    answers = ExitStack()
+
+    async def pause_busy(*arguments: Any, **more: Any) -> None:
+        """Pause an engine that has only just begun to answer, however slow all before it was."""
+        answer = running(url, BASE, SHORT_PROMPT, max_tokens=LONGEST)
+        await asyncio.to_thread(answers.enter_context, answer)
+        is_begun.set()
+        await pause(*arguments, **more)
+
+    monkeypatch.setattr(changing, "_pause", pause_busy)
+    with answers:
         change = asyncio.create_task(engine.swap_base(vllm.model("other")))
+        await is_begun.wait()
         while not await asyncio.to_thread(is_paused, url):
             assert not change.done()
         change.cancel()

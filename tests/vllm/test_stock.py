@@ -1,11 +1,10 @@
 """A vLLM as people start it: adapters at run time and a key, and nothing else that vctl can use."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.vllm.serving import BASE, RUNTIME, Vllm, started, venv
+from tests.vllm.serving import BASE, KEY, Vllm
 from vctl_agent.engines.proving import Prover
 from vctl_agent.engines.vllm.client import VllmEngine
 from vctl_agent.probed import Probed
@@ -14,25 +13,16 @@ from vctl_plans.errors import PermanentEngineError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-KEY = "sesame"
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1"
 
 
-@pytest.fixture(scope="module")
-def stock(vllm_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    flags = ("--enable-lora", "--max-loras", "2", "--api-key", KEY)
-    folder = tmp_path_factory.mktemp("stock")
-    with started(Vllm(venv(), vllm_models, folder, flags=flags, env=RUNTIME)) as made:
-        yield made
-
-
 async def test_what_it_lacks_is_named_with_the_setting_that_gives_it(
-    stock: Vllm, tmp_path: Path
+    stock_vllm: Vllm, tmp_path: Path
 ) -> None:
     """And it serves adapters all the same, judged by their log-probabilities."""
-    async with VllmEngine(stock.url, key=KEY) as engine:
+    async with VllmEngine(stock_vllm.url, key=KEY) as engine:
         facts = (await engine.describe()).facts
-        await engine.load("support@1", stock.model("v1"))
+        await engine.load("support@1", stock_vllm.model("v1"))
         await Prover(engine, Probed(tmp_path / "probed.json")).prove("support@1")
         later = (await engine.describe()).facts
 
@@ -46,13 +36,13 @@ async def test_what_it_lacks_is_named_with_the_setting_that_gives_it(
     assert (None, 2) == (facts.max_adapters, later.max_adapters)  # told since it was used
 
 
-async def test_what_it_cannot_do_is_refused_with_the_setting(stock: Vllm) -> None:
+async def test_what_it_cannot_do_is_refused_with_the_setting(stock_vllm: Vllm) -> None:
     """Before anything is touched."""
-    async with VllmEngine(stock.url, key=KEY) as engine:
+    async with VllmEngine(stock_vllm.url, key=KEY) as engine:
         for refused in (
             engine.flush(),
-            engine.swap_base(stock.model("other")),
-            engine.replace("support", stock.model("v1")),
+            engine.swap_base(stock_vllm.model("other")),
+            engine.replace("support", stock_vllm.model("v1")),
         ):
             with pytest.raises(PermanentEngineError) as told:
                 await refused
@@ -60,9 +50,9 @@ async def test_what_it_cannot_do_is_refused_with_the_setting(stock: Vllm) -> Non
         assert "" == (await engine.describe()).base_path
 
 
-async def test_stranger_is_told_that_there_is_a_key(stock: Vllm) -> None:
+async def test_stranger_is_told_that_there_is_a_key(stock_vllm: Vllm) -> None:
     """No waiting helps, so it is no temporary failure."""
-    async with VllmEngine(stock.url) as engine:
+    async with VllmEngine(stock_vllm.url) as engine:
         with pytest.raises(PermanentEngineError) as told:
             await engine.describe()
 

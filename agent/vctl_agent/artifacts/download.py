@@ -67,7 +67,7 @@ def download(
     def told(done: int) -> None:
         try:
             tell(done)
-        except BaseException:
+        except BaseException:  # whatever it raised, also the end of the agent; raised again
             ended.set()
             source.abort()
             raise

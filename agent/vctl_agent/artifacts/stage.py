@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -70,19 +70,6 @@ class ArtifactStore:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._manifests.mkdir(exist_ok=True)
         leftovers.remove_strange(self._directory)
-
-    def sweep(self, wanted: Collection[str]) -> None:
-        """Remove unfinished copies of roots that nobody has wanted for a while; blocking."""
-        for root in leftovers.unwanted(self._directory, wanted):
-            lock = self.lock(root)
-            if not lock.acquire(blocking=False):
-                continue  # it is wanted again, since just now
-            try:
-                remove(leftovers.unfinished(self._directory, root))
-                if not self.path(root).exists():
-                    self.manifest_path(root).unlink(missing_ok=True)
-            finally:
-                lock.release()
 
     @property
     def directory(self) -> Path:

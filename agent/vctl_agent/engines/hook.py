@@ -7,11 +7,11 @@ fields that are added to, never changed.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from vctl_agent.engines.http import EngineHttp
+from vctl_agent.engines.http import Closing, EngineHttp
 from vctl_agent.engines.openai import ask
 from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.hook import AnyHook, open_hook
@@ -69,7 +69,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class HookEngine:
+class HookEngine(Closing):
     """An engine behind a hook.
 
     Args:
@@ -83,14 +83,7 @@ class HookEngine:
         self._change = change
         self._http = http
         self._facts: EngineFacts | None = None  # as last told
-
-    async def __aenter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Drop connections."""
-        await self.close()
+        self._seen: Description | None = None  # likewise, since the last change that was asked for
 
     async def close(self) -> None:
         """Drop connections."""
@@ -101,7 +94,7 @@ class HookEngine:
         raw = await self._look.run("describe", _document("describe"))
         told = _read(raw, Told)
         self._facts = told.facts
-        return Description(
+        self._seen = Description(
             facts=told.facts,
             incarnation=told.incarnation,
             base_path=told.base_path,
@@ -113,6 +106,7 @@ class HookEngine:
             problem=told.problem,
             needs_restart=told.needs_restart,
         )
+        return self._seen
 
     async def load(self, name: str, path: str) -> None:
         """Have an adapter loaded."""
@@ -123,12 +117,14 @@ class HookEngine:
         await self._do(Capability.ADAPTERS, "unload", name=name)
 
     async def answer(self, model: str, question: Question, *, salt: str = "") -> Answer:
-        """Ask the engine itself; only what it holds by its hook is asked."""
-        engine = await self.describe()
-        is_adapter = any(adapter.name == model for adapter in engine.adapters)
-        if not is_adapter and model != engine.facts.base:
+        """Ask the engine itself; only what it holds by its hook is asked.
+
+        By the last look, for a probe asks a dozen times, and each look may be a program that
+        starts: on a busy node that took minutes. Whoever probes looks again afterwards.
+        """
+        asked = _request_name(self._seen, model) or _request_name(await self.describe(), model)
+        if not asked:
             raise PermanentEngineError(f"the engine has no {model}")
-        asked = engine.model(model if is_adapter else "")
         return await ask(self._http, asked, question, salt=salt)
 
     async def swap_base(self, path: str) -> None:
@@ -147,7 +143,15 @@ class HookEngine:
         facts = self._facts or (await self.describe()).facts
         if not facts.can(needed):
             raise cannot(facts, needed)
+        self._seen = None
         await self._change.run(method, _document(method, **fields))
+
+
+def _request_name(engine: Description | None, model: str) -> str:
+    """Return what a request names for *model*; empty: the engine does not hold it."""
+    if engine and any(adapter.name == model for adapter in engine.adapters):
+        return engine.model(model)
+    return model if engine and model == engine.facts.base else ""
 
 
 def open_hook_engine(

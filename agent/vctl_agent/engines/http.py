@@ -7,7 +7,7 @@ Which statuses are an answer rather than an error is for the caller to say, call
 import asyncio
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 import msgspec
@@ -31,7 +31,23 @@ class UnansweredError(TemporaryEngineError):
     """It was asked, and did not answer in time: whether it did what was asked is not known."""
 
 
-class EngineHttp:
+class Closing:
+    """Closed at the end of an `async with`."""
+
+    async def close(self) -> None:
+        """Drop connections."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        """Return it, open."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Drop connections."""
+        await self.close()
+
+
+class EngineHttp(Closing):
     """An engine's HTTP interface at one URL.
 
     Args:

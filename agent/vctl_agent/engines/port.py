@@ -32,6 +32,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # of that memory, in all; None: not told
     problem: str = ""  # why it must serve nothing, as far as it can tell
     needs_restart: bool = False  # and nothing else cures that
+    cache_epoch: int = 0  # see `epochs`, which alone tells it
     adapter_prefix: str = ""  # what stands before an adapter's name in a request's model
 
     def has(self, name: str, path: str) -> bool:

@@ -50,7 +50,7 @@ class Prover:
         """Prove that a model answers from its own cache only, and otherwise than the base.
 
         The base model is proven first, once per run of the engine: what it holds under an adapter
-        that nobody trusts would be nobody's word either.
+        that nobody trusts would be nobody's word either. After a flush it is due for its own sake.
 
         Args:
             name: An adapter; empty: the base model itself.
@@ -66,8 +66,9 @@ class Prover:
             return "not probed: the engine tells no log-probabilities"
         async with self._measuring:
             noise = self._probed.noise(now.incarnation)
-            if noise is None:
-                noise = await self._prove_base(now)
+            is_due = not name and not self._probed.is_current(now.incarnation, BASE)
+            if noise is None or is_due:
+                noise = await self._prove_base(now, noise)
         if not name:
             return self._probed.note(now.incarnation, BASE)
         fresh, found = await self._coherent(name, noise)
@@ -78,8 +79,22 @@ class Prover:
             raise PermanentEngineError(f"{name}: {found.problem}")
         return found.note
 
-    async def _prove_base(self, now: Description) -> float:
-        """Measure the engine's noise, and prove its base by it; return the noise.
+    async def _prove_base(self, now: Description, noise: float | None) -> float:
+        """Prove the base by the engine's noise, which is measured where it is not known; return it.
+
+        The noise stays what it was when caches are dropped.
+        """
+        drops = self._probed.drops
+        measured = await self._measured(now) if noise is None else noise
+        _, found = await self._coherent(now.facts.base, measured)
+        if found.problem:
+            raise PermanentEngineError(f"{now.facts.base}: {found.problem}")
+        self._probed.add(now.incarnation, BASE, found.note, drops=drops)
+        self._probed.measure(now.incarnation, measured)
+        return measured
+
+    async def _measured(self, now: Description) -> float:
+        """Measure the engine's noise.
 
         Twice under each of two salts, so that once each comes from a cache which holds nothing but
         the base's own.
@@ -93,13 +108,9 @@ class Prover:
         found, measured = Finding(shapeless(answers)), noise_of(answers)
         if not found.problem and measured > CEILING:
             found = Finding(f"its own answers to one prompt are {measured:.4f} apart")
-        if not found.problem:
-            _, found = await self._coherent(base, measured)
         if found.problem:
             raise PermanentEngineError(f"{base}: {found.problem}")
         self._of_base = (now.incarnation, {0: answers[0]})
-        self._probed.add(now.incarnation, BASE, found.note)
-        self._probed.measure(now.incarnation, measured)
         return measured
 
     async def _coherent(self, model: str, noise: float) -> tuple[Answer, Finding]:

@@ -14,12 +14,11 @@ What SGLang is otherwise than others, and what follows:
 """
 
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
-from vctl_agent.engines.http import DESCRIBE_S, EngineHttp, UnansweredError, said_by
+from vctl_agent.engines.http import DESCRIBE_S, Closing, EngineHttp, UnansweredError, said_by
 from vctl_agent.engines.openai import ask
 from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.engines.sglang_base import BaseUpdate, model_info
@@ -54,7 +53,7 @@ class _Cards(msgspec.Struct):
     data: list[_Card]
 
 
-class SglangEngine:
+class SglangEngine(Closing):
     """An SGLang server at one URL.
 
     Args:
@@ -67,19 +66,6 @@ class SglangEngine:
         self._http = EngineHttp(url, named="SGLang", key=key)
         self._admin = EngineHttp(url, named="SGLang", key=admin_key or key)
         self._doors: tuple[str, Doors] | None = None  # of which start
-
-    async def __aenter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Drop connections."""
-        await self.close()
 
     async def close(self) -> None:
         """Drop connections."""

@@ -4,11 +4,12 @@ An engine cannot always tell that it is broken: one whose base half changed answ
 and dies, or lies, at the next request. So who saw it happen notes it; a restart makes it void.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
 import structlog
+
+from vctl_agent.noting import note, noted
 
 _log = structlog.get_logger(__name__)
 
@@ -27,10 +28,7 @@ class Suspect:
 
     def open(self) -> None:
         """Read what an earlier process noted; what cannot be read counts as nothing."""
-        try:
-            self._record = msgspec.json.decode(self._path.read_bytes(), type=_Record)
-        except (OSError, msgspec.MsgspecError):
-            self._record = _Record()
+        self._record = noted(self._path, _Record) or _Record()
 
     def reason(self, incarnation: str) -> str:
         """Return why this run of the engine must serve nothing; empty: it may."""
@@ -40,12 +38,4 @@ class Suspect:
         """Note that this run must serve nothing; on disk afterwards, if the disk takes it."""
         self._record = _Record(incarnation, reason)
         _log.error("engine suspect", incarnation=incarnation, reason=reason)
-        temporary = self._path.with_suffix(".new")
-        try:
-            with temporary.open("wb") as file:
-                file.write(msgspec.json.encode(self._record))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except OSError as cause:
-            _log.warning("not noted on disk", file=self._path.name, cause=str(cause))
+        note(self._path, self._record, keeps_old=True)

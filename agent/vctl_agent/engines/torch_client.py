@@ -4,12 +4,10 @@ Answers are judged by status, never by text, and `describe` is what counts.
 """
 
 from http import HTTPStatus
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
-from vctl_agent.engines.http import DESCRIBE_S, EngineHttp
+from vctl_agent.engines.http import DESCRIBE_S, Closing, EngineHttp
 from vctl_agent.engines.openai import ask
 from vctl_agent.engines.port import Answer, Description, Question, Resident
 from vctl_plans.capability import Capability, EngineFacts, Lack
@@ -54,24 +52,11 @@ class _Engine(msgspec.Struct):
     memory_bytes: int | None = None
 
 
-class TorchEngine:
+class TorchEngine(Closing):
     """The torch reference engine at one URL."""
 
     def __init__(self, url: str) -> None:
         self._http = EngineHttp(url, named="vctl's engine")
-
-    async def __aenter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Drop connections."""
-        await self.close()
 
     async def close(self) -> None:
         """Drop connections."""

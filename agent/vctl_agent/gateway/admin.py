@@ -8,7 +8,9 @@ from vctl_agent.gateway.answers import json_answer, plain_answer, unreadable
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.state import unready
-from vctl_agent.gateway.wire.server import Answer, Limits, Listener, Request
+from vctl_agent.gateway.tenancy import Tenancy
+from vctl_agent.gateway.wire.message import Answer, Limits, Request
+from vctl_agent.gateway.wire.server import Listener
 
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,9 +28,13 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: list[str]  # keys whose value was refused
     overrides: dict[str, int]  # service -> the release that root has it served by here
     waiting: dict[str, int]  # service -> route revision not acted on until its groups are read
+    checks_keys: bool  # whether clients need an API key
+    api_keys_problem: str  # why the file of keys was not taken; empty: it was, or there is none
 
 
-def readiness(live: Live, *, has_passthrough: bool, is_draining: bool) -> Readiness:
+def readiness(
+    live: Live, *, has_passthrough: bool, is_draining: bool, tenancy: Tenancy
+) -> Readiness:
     """Return whether requests should come here, and all that explains it."""
     reason = "draining" if is_draining else live.obstacle(has_passthrough=has_passthrough)
     known = live.acted.known
@@ -43,6 +49,8 @@ def readiness(live: Live, *, has_passthrough: bool, is_draining: bool) -> Readin
         unreadable=[each.key for each in known.unreadable],
         overrides=live.overrides,
         waiting={service: at.revision for service, at in known.waiting.items()},
+        checks_keys=tenancy.checks_keys,
+        api_keys_problem=tenancy.problem,
     )
 
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from vctl_agent.gateway.wire.fields import Fields
-from vctl_agent.gateway.wire.server import Answer
+from vctl_agent.gateway.wire.message import Answer
 
 RETRY_AFTER_S = 1
 """Seconds after which a client may find a release ready or an engine back."""
 
-_JSON = "application/json"
+_JSON_LINE = b"Content-Type: application/json\r\n"
 
 _log = structlog.get_logger()
 
@@ -43,7 +42,9 @@ class Refused(Exception):  # noqa: N818  not an error of vctl: an answer to a cl
         }
         answer = json_answer({"error": error}, status=self.status)
         if self.status == 503:  # noqa: PLR2004
-            answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+            answer.add("Retry-After", str(RETRY_AFTER_S))
+        if self.status == 401:  # noqa: PLR2004
+            answer.add("WWW-Authenticate", "Bearer")  # RFC 9110 section 11.6.1
         return answer
 
 
@@ -73,8 +74,7 @@ def no_model(model: str, why: str = "") -> Refused:
 
 def json_answer(document: object, *, status: int = 200) -> Answer:
     """Return *document* as an answer."""
-    fields = Fields({"Content-Type": _JSON})
-    return Answer(status=status, headers=fields, body=msgspec.json.encode(document))
+    return Answer(status=status, lines=_JSON_LINE, body=msgspec.json.encode(document))
 
 
 def plain_answer(
@@ -82,7 +82,9 @@ def plain_answer(
 ) -> Answer:
     """Return *text* as an answer."""
     body = text.encode() if isinstance(text, str) else text
-    return Answer(status=status, headers=Fields({"Content-Type": content_type}), body=body)
+    answer = Answer(status=status, body=body)
+    answer.add("Content-Type", content_type)
+    return answer
 
 
 _UNREADABLE = {

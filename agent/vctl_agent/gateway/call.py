@@ -4,7 +4,7 @@ The body is split once at the top level; values that the gateway does not decide
 bytes. A name that stands twice counts once (the last): engine and gateway never see two models.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.pins import Pin, own_id
 from vctl_agent.gateway.state import Target
-from vctl_plans.prompt import applied
+from vctl_plans.prompt import Form, applied
 from vctl_plans.routing import (
     CONVERSATION,
     RELEASE_HEADER,
@@ -93,7 +93,7 @@ def read_asked(
     )
 
 
-def engine_body(call: Call, target: Target, *, is_chat: bool = False) -> bytes:
+def engine_body(call: Call, target: Target, *, form: Form | None = None) -> bytes:
     """Return the body for the engine: its own name of the model, the cache salt, the prompt.
 
     SGLang's other way to name an adapter is left out: it would bring one of another release.
@@ -101,7 +101,7 @@ def engine_body(call: Call, target: Target, *, is_chat: bool = False) -> bytes:
     Args:
         call: The client's.
         target: What it is served by.
-        is_chat: The release's prompt, if it has one that is applied, is applied to it.
+        form: As which kind of chat the release's prompt, if it has one, is applied; None: as none.
 
     Raises:
         Refused: 400, the client's own salt is not text.
@@ -111,10 +111,24 @@ def engine_body(call: Call, target: Target, *, is_chat: bool = False) -> bytes:
         "model": msgspec.Raw(_encoder.encode(target.model)),
         "cache_salt": msgspec.Raw(_encoder.encode(salt)),
     }
-    if is_chat and target.template:
-        replaced |= applied(target.template, call.fields)
+    if form and target.template:
+        replaced |= applied(target.template, call.fields, form)
     kept = {name: raw for name, raw in call.fields.items() if name != _OTHER_ADAPTER}
     return _encoder.encode(kept | replaced)
+
+
+def salted_body(call: Call, salted: Callable[[str], str]) -> bytes:
+    """Return the body with no more changed than its cache salt.
+
+    Args:
+        call: The client's.
+        salted: Gives the salt for the client's own.
+
+    Raises:
+        Refused: 400, the client's own salt is not text.
+    """
+    salt = salted(_text(call.fields, "cache_salt"))
+    return _encoder.encode(call.fields | {"cache_salt": msgspec.Raw(_encoder.encode(salt))})
 
 
 def named_adapters(call: Call) -> list[str]:

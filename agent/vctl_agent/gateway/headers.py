@@ -2,13 +2,14 @@
 
 import re
 import secrets
-from collections.abc import Mapping
 from itertools import count
 
-from vctl_agent.gateway.wire.fields import Fields
+from vctl_agent.gateway.wire.fields import Fields, written
+from vctl_agent.gateway.wire.heads import Head
 
 REQUEST_ID_HEADER = "x-request-id"
 ROUTE_HEADER = "x-vctl-route"
+_REQUEST_ID_NAME = REQUEST_ID_HEADER.encode()
 
 _OWN_PREFIX = "x-vctl-"
 _HOP_BY_HOP = frozenset(
@@ -42,29 +43,43 @@ _count = count()
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
-def request_id(headers: Mapping[str, str]) -> str:
+def request_id(given: str) -> str:
     """Return the client's request id if it is fit for a log, else a new one."""
-    given = headers.get(REQUEST_ID_HEADER, "")
     if given and _REQUEST_ID.fullmatch(given):
         return given
     return f"{_RUN}{next(_count):016x}"
 
 
-def for_engine(headers: Mapping[str, str], request_id: str) -> Fields:
-    """Return the request's header fields for the engine; what is vctl's own stays here."""
-    passed = _passed(headers, _NOT_TO_ENGINE)
-    passed.setdefault("Content-Type", "application/json")
-    passed["Accept-Encoding"] = "identity"
-    passed[REQUEST_ID_HEADER] = request_id
-    return passed
+def for_engine(head: Head, kept_here: frozenset[str] = frozenset()) -> bytes:
+    """Return a request's fields for the engine, as lines; what is vctl's own stays here.
+
+    The request's id is still to be added; so are the body's length and the engine's address.
+
+    Args:
+        head: The request's.
+        kept_here: More names of fields that stay here; always the same of one listener's heads.
+    """
+    if head.passed is None:
+        passed = _passed(head.fields, _NOT_TO_ENGINE | kept_here)
+        passed.setdefault("Content-Type", "application/json")
+        passed["Accept-Encoding"] = "identity"
+        head.passed = written(passed.items())
+    return head.passed
 
 
-def for_client(headers: Mapping[str, str]) -> Fields:
-    """Return the engine's header fields for the client."""
-    return _passed(headers, _NOT_TO_CLIENT)
+def for_client(head: Head) -> bytes:
+    """Return the engine's fields for the client, as lines."""
+    if head.passed is None:
+        head.passed = written(_passed(head.fields, _NOT_TO_CLIENT).items())
+    return head.passed
 
 
-def _passed(headers: Mapping[str, str], dropped: frozenset[str]) -> Fields:
+def id_line(request_id: str) -> bytes:
+    """Return the field that tells a request's id, which is fit for a log."""
+    return b"%b: %b\r\n" % (_REQUEST_ID_NAME, request_id.encode())
+
+
+def _passed(headers: Fields, dropped: frozenset[str]) -> Fields:
     connection = headers.get("connection", "")
     if connection and connection.lower() not in {"keep-alive", "close"}:
         dropped = dropped | {name.strip().lower() for name in connection.split(",")}

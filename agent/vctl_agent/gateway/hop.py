@@ -16,7 +16,7 @@ import msgspec
 from blake3 import blake3
 
 from vctl_agent.gateway.fleetkey import FleetKey
-from vctl_agent.gateway.wire.server import Request
+from vctl_agent.gateway.wire.message import Request
 
 HOP_HEADER = "x-vctl-hop"
 PROOF_HEADER = "x-vctl-hop-proof"
@@ -37,6 +37,7 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
     digest: str  # of the release
     route: int  # the route revision that it was chosen by
     request_id: str  # makes each hop's proof another one
+    tenant: str = ""  # of the key that the sender has let in; empty: it asks for none
 
 
 class Leg(msgspec.Struct):

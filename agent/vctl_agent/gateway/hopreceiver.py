@@ -25,7 +25,8 @@ from vctl_agent.gateway.hop import (
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.state import Target
-from vctl_agent.gateway.wire.server import Request
+from vctl_agent.gateway.tenancy import Tenancy
+from vctl_agent.gateway.wire.message import Request
 
 RECEIVED = "received"
 
@@ -38,13 +39,23 @@ class HopReceiver:
         metrics: Where hops are counted.
         fleet: Our fleet.
         key: The fleet key; None: every hop is refused.
+        tenancy: Tells whether a request may reach its service here as well.
     """
 
-    def __init__(self, live: Live, metrics: Metrics, *, fleet: str, key: FleetKey | None) -> None:
+    def __init__(
+        self,
+        live: Live,
+        metrics: Metrics,
+        *,
+        fleet: str,
+        key: FleetKey | None,
+        tenancy: Tenancy | None = None,
+    ) -> None:
         self._live = live
         self._metrics = metrics
         self._fleet = fleet
         self._key = key
+        self._tenancy = tenancy or Tenancy()
 
     def read(self, request: Request, body: bytes, leg: Leg) -> Hop | None:
         """Return the hop that *request* is; None: it is a client's.
@@ -84,9 +95,13 @@ class HopReceiver:
         """Return what to ask our engine for; the caller holds a reference on the release.
 
         Raises:
-            Elsewhere: It is not ready here under that digest, or was revoked.
+            Elsewhere: It is not ready here under that digest, or was revoked, or is not of the
+                tenant that the sender has let in.
         """
         release_id = (hop.service, hop.number)
+        if not self._tenancy.takes(hop, self._live.acted.known):
+            message = f"{hop.service} is not of the tenant that this is asked for"
+            raise Elsewhere(message, code="hop_other_tenant")
         if self._live.is_revoked(release_id):
             message = f"release {hop.number} of {hop.service} is revoked"
             raise Elsewhere(message, code="hop_revoked")

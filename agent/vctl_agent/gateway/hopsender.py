@@ -34,10 +34,11 @@ from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import ModelName
+from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Stamp, Upstream, relay
-from vctl_agent.gateway.wire.client import Incoming
-from vctl_agent.gateway.wire.fields import Fields
-from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_agent.gateway.wire.fields import written
+from vctl_agent.gateway.wire.incoming import Incoming
+from vctl_agent.gateway.wire.message import Answer, Request
 from vctl_plans.peers import Peer
 
 SENT = "sent"
@@ -60,6 +61,7 @@ class HopSender:
         fleet: Our fleet.
         node: Our node.
         key: The fleet key; None: nothing is passed on.
+        tenancy: Keeps clients' keys from peers.
         clock: Seconds, monotonic.
     """
 
@@ -72,6 +74,7 @@ class HopSender:
         fleet: str,
         node: str,
         key: FleetKey | None,
+        tenancy: Tenancy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._live = live
@@ -80,10 +83,13 @@ class HopSender:
         self._fleet = fleet
         self._node = node
         self._key = key
+        self._tenancy = tenancy or Tenancy()
         self._clock = clock
         self._aside: dict[str, float] = {}  # a peer's URL -> until when it is left aside
 
-    def hop(self, service: str, number: int, *, route: int, request_id: str) -> Hop:
+    def hop(
+        self, service: str, number: int, *, route: int, request_id: str, tenant: str = ""
+    ) -> Hop:
         """Return the hop that asks for a release that was chosen here."""
         released = self._live.acted.known.releases.get((service, number))
         return Hop(
@@ -94,6 +100,7 @@ class HopSender:
             digest=released.release.digest if released else "",
             route=route,
             request_id=request_id,
+            tenant=tenant,
         )
 
     async def pass_on(
@@ -122,9 +129,12 @@ class HopSender:
         """
         if self._key is None:
             return None
-        fields = headers.for_engine(request.headers, hop.request_id)
-        fields.update(headers_of(hop, message_of(request, body), self._key))
-        asking = _Asking(request, body, hop, fields, seen)
+        proven = headers_of(hop, message_of(request, body), self._key)
+        lines = headers.for_engine(request.head, self._tenancy.kept_here) + headers.id_line(
+            hop.request_id
+        )
+        lines += written(proven.items())
+        asking = _Asking(request, body, hop, lines, proven[PROOF_HEADER], seen)
         for peer in self._picked(hop):
             if self._live.is_revoked((hop.service, hop.number)):
                 break  # since it was chosen: whoever has seen that asks nobody for it (I6)
@@ -149,10 +159,10 @@ class HopSender:
         """Ask one peer, and count what came of it; None: another may be asked."""
         outcome = Outcome.BROKEN
         try:
-            url = peer.url + path_of(asking.request)
-            answer = await self._upstream.ask(url, asking.body, asking.fields)
+            path = path_of(asking.request)
+            answer = await self._upstream.ask(peer.url, path, asking.lines, asking.body)
             try:
-                judged = _judged(answer, asking.fields[PROOF_HEADER], key)
+                judged = _judged(answer, asking.proof, key)
                 if judged is not Outcome.SERVED:
                     outcome = judged
                     return None
@@ -194,7 +204,8 @@ class _Asking(msgspec.Struct, frozen=True):
     request: Request
     body: bytes
     hop: Hop
-    fields: Fields
+    lines: bytes  # the fields that it is sent with
+    proof: str  # which the answer has to be one to
     seen: Observation
 
 

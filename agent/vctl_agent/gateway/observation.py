@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from vctl_agent.gateway.answers import Refused
-from vctl_agent.gateway.wire.client import Late
+from vctl_agent.gateway.wire.incoming import Late
 from vctl_plans.statistics import ErrorClass, FinishReason, Sample
 
 MAX_LOGPROBS = 8192

@@ -13,6 +13,7 @@ class Passage(msgspec.Struct):
 
     request_id: str
     started_s: float
+    tenant: str = ""  # of the request's key; empty: nobody is asked for one
     service: str = ""
     release: int = 0
     route: int = 0
@@ -25,8 +26,10 @@ class Passage(msgspec.Struct):
 
 
 def reasons(passage: Passage) -> dict[str, str | float]:
-    """Return why the request got its release and what it waited for, as far as there is any."""
+    """Return whose it is, why it got its release, what it waited for, as far as there is any."""
     found: dict[str, str | float] = {"why": passage.why} if passage.why else {}
+    if passage.tenant:
+        found["tenant"] = passage.tenant
     if passage.group:
         found["group"] = passage.group
     if passage.held_s:

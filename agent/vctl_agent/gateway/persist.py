@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from vctl_agent.gateway.live import Acted, Live
-from vctl_agent.gateway.state import Known, PeersAt, ReleaseAt, RouteAt
+from vctl_agent.gateway.state import Known, PeersAt, ReleaseAt, RouteAt, TenantAt
 from vctl_agent.local import AgentState
 from vctl_plans.groups import Groups
 from vctl_plans.peers import Peers
@@ -33,6 +33,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     releases: tuple[Release, ...]  # those that the routes serve or may go back to at once
     groups: tuple[Groups, ...] = ()  # those that the routes name; their digests are not trusted
     peers: tuple[Peers, ...] = ()
+    tenants: dict[str, str] = {}  # of services that have a spec
     agent: AgentState | None = None
     cluster_id: int = 0
 
@@ -53,6 +54,7 @@ def saved(acted: Acted, fleet: str) -> Saved:
         releases=tuple(kept),
         groups=tuple(known.groups[each] for each in sorted(named & known.groups.keys())),
         peers=tuple(at.peers for _, at in sorted(known.peers.items())),
+        tenants={service: at.tenant for service, at in sorted(known.tenants.items())},
         agent=acted.agent,
         cluster_id=acted.cluster_id,
     )
@@ -63,7 +65,10 @@ def restored(kept: Saved) -> Acted:
     releases = {(r.service, r.number): ReleaseAt(0, r) for r in kept.releases}
     groups = {each.digest: each for each in kept.groups}
     peers = {each.service: PeersAt(0, each) for each in kept.peers}
-    known = Known(routes=kept.routes, releases=releases, groups=groups, peers=peers)
+    tenants = {service: TenantAt(0, tenant) for service, tenant in kept.tenants.items()}
+    known = Known(
+        routes=kept.routes, releases=releases, groups=groups, peers=peers, tenants=tenants
+    )
     return Acted(known=known, agent=kept.agent, cluster_id=kept.cluster_id)
 
 

@@ -11,7 +11,6 @@ stands in the route; how long, in the plan.
 
 import base64
 import binascii
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 
@@ -24,9 +23,6 @@ from vctl_plans.routing import SESSION_HEADER
 COOKIE = "vctl-session"
 MAX_CHARS = 512
 """A longer pin is none; ours are shorter."""
-
-MAX_MOVED = 65_536
-"""Sessions that a gateway remembers to have moved."""
 
 _PREFIX = "p1."
 _MAX_KEY_CHARS = 160
@@ -115,26 +111,3 @@ def _in_cookie(text: str) -> str:
     except CookieError:
         return ""
     return morsel.value if morsel else ""
-
-
-class Moved:
-    """The sessions that were answered by a candidate here: they do not go back while it is one.
-
-    The hash alone holds them as its share grows. This holds those as well that were sent there by
-    another rule. Bounded: who was not seen for longest is forgotten first.
-    """
-
-    def __init__(self, limit: int = MAX_MOVED) -> None:
-        self._limit = limit
-        self._seen: OrderedDict[tuple[str, str], int] = OrderedDict()
-
-    def has(self, service: str, key: str, candidate: int) -> bool:
-        """Whether the session was answered by this candidate."""
-        return self._seen.get((service, key)) == candidate
-
-    def note(self, service: str, key: str, release: int) -> None:
-        """Note which release answers a session while there is a candidate."""
-        self._seen[service, key] = release
-        self._seen.move_to_end((service, key))
-        if len(self._seen) > self._limit:
-            self._seen.popitem(last=False)

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -21,10 +21,12 @@ import msgspec
 import structlog
 import uvloop
 
-from vctl_agent.gateway import breakglass
+from vctl_agent.gateway import breakglass, hashkey
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
+from vctl_agent.gateway.apikeys import ApiKeys
+from vctl_agent.gateway.background import begun, cancelled
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.breakglass import WORD, Overrides
 from vctl_agent.gateway.control import Control
@@ -44,10 +46,12 @@ from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.listening import Served, serving
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
+from vctl_agent.gateway.moved import Moved
 from vctl_agent.gateway.persist import Saver, load, write_atomically
 from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
+from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, Source, follow
 from vctl_agent.gateway.wire.server import Listener
@@ -58,7 +62,6 @@ from vctl_plans.keys import Keys
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.settings import StoreSettings
 
-_RESTART_S = 1.0
 _FAILED, _USAGE, _BUG = 1, 2, 70
 _log = structlog.get_logger()
 
@@ -107,7 +110,11 @@ class Gateway:
         self._metrics = Metrics(self.live, self.references, self.barrier)
         self.counting = Counting(self._boot_id, self._metrics)
         self._watch_services()
-        self.live.bells += [self.link.ring, self._watch_services]
+        self._moved = Moved()
+        self.live.bells += [self.link.ring, self._watch_services, self._keep_moved]
+        keys = settings.api_keys
+        self.api_keys = ApiKeys(keys) if keys else None
+        self._tenancy = Tenancy(self.api_keys, engine_key=settings.engine_key)
         self._saver = Saver(self.live, settings.state, settings.fleet)
         self._overrides = Overrides(self.live, settings.state)
         self._overrides.open()
@@ -122,7 +129,13 @@ class Gateway:
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
             overrides=self.live.overrides,
+            checks_keys=self._tenancy.checks_keys,
+            pins=self._moved.held(),
         )
+
+    def _keep_moved(self) -> None:
+        routes = self.live.acted.known.routes
+        self._moved.keep({service: at.route.candidate for service, at in routes.items()})
 
     def statistics(self) -> GatewayStatistics:
         """Return what the agent is told of the watched services."""
@@ -159,22 +172,33 @@ class Gateway:
                 self._metrics,
                 counting=self.counting,
                 barrier=self.barrier,
-                receiver=HopReceiver(self.live, self._metrics, fleet=fleet, key=key),
+                receiver=HopReceiver(
+                    self.live, self._metrics, fleet=fleet, key=key, tenancy=self._tenancy
+                ),
                 sender=HopSender(
-                    self.live, upstream, self._metrics, fleet=fleet, node=settings.node, key=key
+                    self.live,
+                    upstream,
+                    self._metrics,
+                    fleet=fleet,
+                    node=settings.node,
+                    key=key,
+                    tenancy=self._tenancy,
                 ),
                 max_body_bytes=settings.max_body_bytes,
                 has_passthrough=settings.has_passthrough,
                 access_log=self._access_log(),
                 pins=self._pins(),
                 has_cookie=settings.has_session_cookie,
+                tenancy=self._tenancy,
+                moved=self._moved,
             )
             for name, run in (
                 ("saver", self._saver.run),
                 ("watch", self._watch),
                 ("upstream", upstream.sweep),
+                *([("API keys", self.api_keys.run)] if self.api_keys else []),
             ):
-                stack.push_async_callback(_cancelled, _begun(name, run))
+                stack.push_async_callback(cancelled, begun(name, run))
             probes = Admin(lambda: self._readiness(proxy), self._metrics).listener()
             where = inherited.admin if inherited else settings.admin
             admin = await stack.enter_async_context(serving(probes, where))
@@ -191,9 +215,9 @@ class Gateway:
             _announce(settings.port_file, clients.at)
             asked = partial(self._asked, clients=clients, admin=admin)
             control = Control(control_path(settings.state), asked)
-            stack.push_async_callback(_cancelled, _begun("control", control.run))
+            stack.push_async_callback(cancelled, begun("control", control.run))
             if inherited:
-                stack.push_async_callback(_cancelled, _begun("inheritance", self._inherit))
+                stack.push_async_callback(cancelled, begun("inheritance", self._inherit))
             _log.info("gateway serves", clients=clients.at, admin=admin.at, boot_id=self._boot_id)
             yield Addresses(clients.at, admin.at)
 
@@ -258,6 +282,7 @@ class Gateway:
             self.live,
             has_passthrough=self._settings.has_passthrough,
             is_draining=proxy.is_draining,
+            tenancy=self._tenancy,
         )
 
     async def _drained(self, proxy: Proxy, listener: Listener) -> None:
@@ -273,11 +298,11 @@ class Gateway:
         listener.close_idle()
         estate.hand_on(self.link.fileno())
         await self.link.close()
-        telling = _begun("telling", lambda: self._tell(estate))
+        telling = begun("telling", lambda: self._tell(estate))
         try:
             await self._until_idle(proxy)
         finally:
-            await _cancelled(telling)
+            await cancelled(telling)
 
     async def _tell(self, estate: Estate) -> None:
         while True:
@@ -289,25 +314,6 @@ class Gateway:
             async with asyncio.timeout(self._settings.grace_s):
                 await proxy.idle.wait()
         _log.info("drained", cut=proxy.open)
-
-
-def _begun(name: str, run: Callable[[], Awaitable[None]]) -> "asyncio.Task[None]":
-    return asyncio.create_task(_kept_running(name, run))
-
-
-async def _kept_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Run a background task; one that dies of a bug is started again, and requests never notice."""
-    while True:
-        try:
-            return await run()
-        except Exception:  # noqa: BLE001  the top of a cycle
-            _log.exception("background task failed, starting it again", task=name)
-            await asyncio.sleep(_RESTART_S)
-
-
-async def _cancelled(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _announce(path: Path | None, address: str) -> None:
@@ -332,6 +338,8 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
     if settings.takes_over and inheritance is None:
         _log.info("no gateway runs here whose place could be taken")
     gateway = Gateway(settings, open_store, inheritance=inheritance)
+    if gateway.api_keys:
+        loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
     async with gateway.running():
         waits = [asyncio.ensure_future(each.wait()) for each in (stop, gateway.handed_over)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -343,6 +351,8 @@ def main() -> int:
     """Run ``vctl-gateway``; return its exit code."""
     if sys.argv[1:2] == ["override"]:
         return breakglass.main(sys.argv[2:], os.environ)
+    if sys.argv[1:2] == ["hash-key"]:
+        return hashkey.main(sys.argv[2:])
     try:
         settings = read_settings(sys.argv[1:], os.environ)
     except SettingsError as cause:

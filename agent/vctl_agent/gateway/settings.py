@@ -11,6 +11,7 @@ import msgspec
 
 from vctl_agent import configuration as read
 from vctl_agent.configuration import Address, Option
+from vctl_agent.gateway.apikeys import KeysFile, read_keys_file
 from vctl_agent.gateway.fleetkey import FleetKey, read_key
 from vctl_plans.keys import DEFAULT_PREFIX
 from vctl_plans.store.settings import StoreSettings
@@ -35,6 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 600.0
     isolation_s: float = 0.0  # without etcd, after which nothing is served; 0: the last route is
     fleet_key: FleetKey | None = None  # None: hops are off
+    api_keys: KeysFile | None = None  # None: clients need no key
+    engine_key: str = ""  # what the engine asks for; empty: nothing
     takes_over: bool = False  # the place of the gateway that runs on this state
     has_passthrough: bool = False
     has_access_log: bool = True
@@ -48,6 +51,8 @@ _RENAMED = {
     "grace": "grace_s",
     "refuse_when_isolated": "isolation_s",
     "fleet_key_file": "fleet_key",
+    "api_keys_file": "api_keys",
+    "engine_key_file": "engine_key",
     "passthrough": "has_passthrough",
     "take_over": "takes_over",
     "access_log": "has_access_log",
@@ -102,6 +107,10 @@ _OPTIONS = (
            "take the place of the gateway that runs on this --state: it ends its streams"),
     Option("fleet-key-file", "VCTL_FLEET_KEY_FILE", "", read_key,
            "file with the key that the fleet's gateways share, to pass requests to one another"),
+    Option("api-keys-file", "VCTL_GATEWAY_API_KEYS_FILE", "", read_keys_file,
+           "file of TENANT SHA-256 lines: whose key reaches whose services; none: nobody is asked"),
+    Option("engine-key-file", "VCTL_ENGINE_KEY_FILE", "", read.secret,
+           "file with the API key that the engine asks for: sent to it in place of the client's"),
     Option("passthrough", "VCTL_GATEWAY_PASSTHROUGH", "off", read.switch,
            "pass models that are no service on to the engine unchanged"),
     Option("session-cookie", "VCTL_GATEWAY_SESSION_COOKIE", "off", read.switch,

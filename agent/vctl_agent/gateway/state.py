@@ -18,16 +18,18 @@ from vctl_agent.local import AgentState, ReadyRelease
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
 from vctl_plans.groups import Groups
+from vctl_plans.names import check_name
 from vctl_plans.peers import Peer, Peers
 from vctl_plans.phase import Component
 from vctl_plans.prompt import Template
 from vctl_plans.release import Release
+from vctl_plans.rollout import DEFAULT_TENANT, ServiceSpec
 from vctl_plans.route import Mode, Route
 from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
 
-TENANT = "default"
-"""The tenant of every service, until services name their own."""
+NOBODY = ""
+"""The tenant of a service whose own cannot be read: no key is of it."""
 
 ReleaseId = tuple[str, int]
 """Service and number."""
@@ -79,6 +81,13 @@ class PeersAt(msgspec.Struct, frozen=True):
     peers: Peers
 
 
+class TenantAt(msgspec.Struct, frozen=True):
+    """A service's tenant and the revision at which its spec was written; 0: read from disk."""
+
+    revision: int
+    tenant: str
+
+
 class Unreadable(msgspec.Struct, frozen=True):
     """A value that was refused; what was known under its key before stays."""
 
@@ -97,6 +106,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, Groups] = {}  # by digest, which is theirs; no others than routes name
     releases: dict[ReleaseId, ReleaseAt] = {}
     peers: dict[str, PeersAt] = {}
+    tenants: dict[str, TenantAt] = {}
     unreadable: tuple[Unreadable, ...] = ()
 
     @property
@@ -112,6 +122,11 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         """Return the digest of a release; empty when it is not known."""
         at = self.releases.get(release_id)
         return at.release.digest if at else ""
+
+    def tenant(self, service: str) -> str:
+        """Return whose service it is; one without a spec is of the tenant that specs begin with."""
+        at = self.tenants.get(service)
+        return at.tenant if at else DEFAULT_TENANT
 
     def missing(self) -> frozenset[str]:
         """Return the digests of the groups that are still to be read."""
@@ -150,6 +165,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A release that this node's engine may be handed requests for."""
 
     service: str
+    tenant: str
     number: int
     digest: str
     model: str  # the name to ask the engine for
@@ -163,7 +179,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         if not client_salt:
             return self.salt
         return cache_salt(
-            tenant=TENANT,
+            tenant=self.tenant,
             weights_root=self.weights_root,
             adapter_root=self.adapter_root,
             client_salt=client_salt,
@@ -179,6 +195,7 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
     waiting: dict[str, RouteAt] = {}
     releases: dict[ReleaseId, ReleaseAt] = {}
     peers: dict[str, PeersAt] = {}
+    tenants: dict[str, TenantAt] = {}
     unreadable: list[Unreadable] = []
     refused = {each.groups: each.problem for each in known.unreadable if each.groups}
     for key, entry in update.entries.items():
@@ -192,6 +209,10 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
             elif rest == "peers":
                 _keep(peers, service, known.peers.get(service))
                 peers[service] = _peers(entry, service, known)
+            elif rest == "spec":
+                # Where none was ever read: nobody's, and not that of whoever has no tenant.
+                _keep(tenants, service, known.tenants.get(service, TenantAt(0, NOBODY)))
+                tenants[service] = _tenant(entry, service, known)
             elif _RELEASE.fullmatch(rest):
                 release_id = (service, int(rest.removeprefix("releases/")))
                 _keep(releases, release_id, known.releases.get(release_id))
@@ -206,6 +227,7 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
         groups={digest: known.groups[digest] for digest in named & known.groups.keys()},
         releases=releases,
         peers=peers,
+        tenants=tenants,
         unreadable=tuple(unreadable),
     )
 
@@ -275,6 +297,16 @@ def _peers(entry: KeyValue, service: str, known: Known) -> PeersAt:
     return PeersAt(entry.mod_revision, peers)
 
 
+def _tenant(entry: KeyValue, service: str, known: Known) -> TenantAt:
+    before = known.tenants.get(service)
+    if before is not None and before.revision == entry.mod_revision:
+        return before
+    spec = decode(entry.value, ServiceSpec, key=entry.key)
+    if spec.service != service:
+        raise VctlError(f"the spec at {entry.key} is of service {spec.service!r}")
+    return TenantAt(entry.mod_revision, check_name(spec.tenant, what="tenant"))
+
+
 def _release(entry: KeyValue, release_id: ReleaseId, known: Known) -> ReleaseAt:
     before = known.releases.get(release_id)
     if before is not None and before.revision == entry.mod_revision:
@@ -313,21 +345,25 @@ def loaded(
         if here.prompt and template is None:
             continue
         if at and at.release.digest and at.release.digest == here.digest:
-            found[here.service, here.number] = _target(at.release, here, template)
+            tenant = known.tenant(here.service)
+            found[here.service, here.number] = _target(at.release, here, template, tenant)
     return found
 
 
-def _target(release: Release, ready: ReadyRelease, template: Template | None) -> Target:
+def _target(
+    release: Release, ready: ReadyRelease, template: Template | None, tenant: str
+) -> Target:
     roots = {name: artifact.root for name, artifact in release.components.items()}
     weights, adapter = roots.get(Component.WEIGHTS, ""), roots.get(Component.ADAPTER, "")
     return Target(
         service=release.service,
+        tenant=tenant,
         number=release.number,
         digest=release.digest,
         model=ready.model,
         weights_root=weights,
         adapter_root=adapter,
-        salt=cache_salt(tenant=TENANT, weights_root=weights, adapter_root=adapter, client_salt=""),
+        salt=cache_salt(tenant=tenant, weights_root=weights, adapter_root=adapter, client_salt=""),
         template=template,
     )
 

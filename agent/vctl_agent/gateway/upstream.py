@@ -12,9 +12,9 @@ from vctl_agent.gateway.answers import Elsewhere, Refused
 from vctl_agent.gateway.headers import for_client
 from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import EventStream, ModelName
-from vctl_agent.gateway.wire.client import Broken, Incoming, Late, Pool, Unreachable
-from vctl_agent.gateway.wire.fields import Fields
-from vctl_agent.gateway.wire.server import Answer, Request
+from vctl_agent.gateway.wire.client import Pool, Unreachable
+from vctl_agent.gateway.wire.incoming import Broken, Incoming, Late
+from vctl_agent.gateway.wire.message import Answer, Request
 
 Stamp = Callable[[Answer], None]
 """Puts the gateway's own header fields on an answer, before it is sent."""
@@ -44,15 +44,15 @@ class Upstream:
         """Close all connections."""
         self._pool.close()
 
-    async def ask(self, url: str, body: bytes, headers: Fields) -> Incoming:
-        """Send a request; return the answer's beginning. The caller closes it.
+    async def ask(self, base: str, path: str, lines: bytes, body: bytes) -> Incoming:
+        """Send a request; return the answer's beginning. The caller closes it. As `Pool.ask`.
 
         Raises:
             Elsewhere: The engine is not there, and has got nothing.
             Refused: 503, it broke off; 504, it does not answer in time.
         """
         try:
-            return await self._pool.ask("POST", url, headers, body)
+            return await self._pool.ask(base, path, lines, body)
         except (Unreachable, Broken, Late) as cause:
             raise _refused(cause) from cause
 
@@ -80,7 +80,7 @@ async def relay(
     """
     if seen:
         seen.answered(answer.status)
-    if name is None or "content-encoding" in answer.headers:
+    if name is None or answer.head.is_encoded:
         return await _stream(answer, request, stamp, seen=seen)
     kind = answer.content_type
     if kind == "text/event-stream":
@@ -91,7 +91,7 @@ async def relay(
 
 
 def _begun(answer: Incoming, body: bytes = b"") -> Answer:
-    return Answer(answer.status, for_client(answer.headers), body, answer.reason)
+    return Answer(answer.status, for_client(answer.head), body, answer.reason)
 
 
 async def _whole(answer: Incoming, name: ModelName, stamp: Stamp) -> Answer:

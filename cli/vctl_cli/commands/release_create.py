@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated
 
+import msgspec
 import typer
 
 from vctl_cli.artifacts import bring, refuse_misfit
+from vctl_cli.commands.release_show import ReleaseView
 from vctl_cli.componentflags import (
     HashOnNodes,
     Index,
@@ -19,7 +21,8 @@ from vctl_cli.componentflags import (
 )
 from vctl_cli.deciding import repeated
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import NewService, Reason, Root
+from vctl_cli.groupflags import owner_of
+from vctl_cli.options import NewService, OwnerTenant, Reason, Root
 from vctl_cli.reading import read_known_service, read_service, unknown_service
 from vctl_cli.render.document import show
 from vctl_cli.session import session_of
@@ -32,6 +35,14 @@ from vctl_plans.phase import Component
 from vctl_plans.release import Artifact, Release, compose
 from vctl_plans.store.commit import release_txn
 from vctl_plans.store.port import Store
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and what of the service itself."""
+
+    request: Request
+    is_new: bool = False  # it may be made
+    tenant: str = ""  # whose it then is
 
 
 def create(
@@ -52,6 +63,7 @@ def create(
     push: Push = "",
     reason: Reason = "",
     new_service: NewService = False,
+    tenant: OwnerTenant = "",
 ) -> ExitCode:
     """Make a release that nothing serves yet.
 
@@ -77,14 +89,17 @@ def create(
     for component, source in wanted.items():
         refuse_misfit(source, component)
     request, keys = session.request(reason), session.target.keys
+    owner = owner_of(tenant)
 
     async def act(store: Store) -> Release:
         await require_service(store, keys, service, is_new=new_service)
         made = await bring(session, store, wanted)
-        return await write(store, keys, service, made, request=request, is_new=new_service)
+        asked = Asked(request=request, is_new=new_service, tenant=owner)
+        return await write(store, keys, service, made, asked)
 
     release = session.run(act)
-    show(session, release, kind="release", table=_text(release))
+    view = ReleaseView(release=release, state="")
+    show(session, view, kind="release", table=_text(release))
     return ExitCode.DONE
 
 
@@ -103,9 +118,7 @@ async def write(
     keys: Keys,
     service: str,
     components: Mapping[Component, Artifact],
-    *,
-    request: Request,
-    is_new: bool,
+    asked: Asked,
 ) -> Release:
     """Write the next release of *service*, with *components* in it.
 
@@ -114,8 +127,8 @@ async def write(
     """
 
     async def once() -> Release:
-        reading = await read_service(store, keys, service)
-        if not (reading.is_known or is_new):
+        reading = await read_service(store, keys, service, tenant=asked.tenant)
+        if not (reading.is_known or asked.is_new):
             raise await unknown_service(store, keys, service, can_make=True)
         known = reading.service
         release = compose(
@@ -123,10 +136,10 @@ async def write(
             components,
             known=known.releases.values(),
             stable=known.stable,
-            by=request.by,
-            reason=request.reason,
+            by=asked.request.by,
+            reason=asked.request.reason,
         )
-        await store.commit(release_txn(keys, known, release, by=request.by))
+        await store.commit(release_txn(keys, known, release, by=asked.request.by))
         return release
 
     return await repeated(once)

@@ -11,31 +11,11 @@ import msgspec
 import typer
 
 from vctl_cli.artifacts import bring, refuse_misfit
-from vctl_cli.componentflags import (
-    HashOnNodes,
-    Index,
-    IndexRoot,
-    Prompt,
-    PromptRoot,
-    Push,
-    Weights,
-    WeightsRoot,
-    release_content,
-)
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.groupflags import GroupName, Headers, Percent, Tenant, Users, group_content
-from vctl_cli.options import (
-    AllowDowntime,
-    DirectService,
-    Junit,
-    NewService,
-    NoWatch,
-    Reason,
-    Root,
-    Service,
-)
-from vctl_cli.planfile import read_file, read_text, to_yaml
+from vctl_cli.options import Junit, NoWatch
+from vctl_cli.planfile import Variables, read_file, read_text, to_yaml
+from vctl_cli.planflags import Flags, with_plan_flags
 from vctl_cli.reading import Reading, read_known_service, read_service
 from vctl_cli.session import Session, session_of
 from vctl_cli.watching import finish
@@ -57,29 +37,9 @@ from vctl_plans.parsing import parse, require_built
 from vctl_plans.phase import Component
 from vctl_plans.plan import Plan
 from vctl_plans.release import Artifact
-from vctl_plans.route import Mode
 from vctl_plans.store.port import Store
 
 STDIN = "-"
-
-
-class Flags(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given on the command line beside the shared options."""
-
-    plan: str = ""
-    service: str = ""
-    parts: dict[str, dict[str, Any]] = {}  # component -> its source, as in a plan file
-    release: int | None = None
-    strategy: str = ""
-    soak: str = ""
-    steps: str = ""
-    to: str = ""
-    group: dict[str, Any] = {}
-    reason: str = ""
-    allow_downtime: bool = False
-    supersede: bool = False
-    new_service: bool = False
-    mode: Mode = Mode.GATEWAY  # of a new service
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,73 +52,11 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     request: Request
 
 
-Strategy = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="weighted, user-group, full-switch or rollback."
-        " [default: full-switch; with --steps weighted; with a group user-group]",
-    ),
-]
-Steps = Annotated[
-    str,
-    typer.Option(
-        metavar="PERCENT,...",
-        help="Of a weighted rollout: the share of traffic on the release, step by step."
-        " [default: 10,25,50,100]",
-    ),
-]
-
-Adapter = Annotated[
-    str, typer.Option(metavar="SOURCE", help="Adapter to bring in: a directory, or its URI.")
-]
-Number = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="A release that exists already.")
-]
-Soak = Annotated[
-    str,
-    typer.Option(
-        metavar="DURATION",
-        help="How long to wait at each step, as in 5m. [default: 5m; of a full-switch none]",
-    ),
-]
-Supersede = Annotated[
-    bool, typer.Option("--supersede", help="Take the place of a rollout that still prepares.")
-]
-
-
+@with_plan_flags
 def start(
     ctx: typer.Context,
-    plan: Annotated[
-        str, typer.Argument(metavar="[PLAN.yaml | -]", help="The plan; - reads stdin.")
-    ] = "",
     *,
-    service: Service = "",
-    adapter: Adapter = "",
-    root: Root = "",
-    prompt: Prompt = "",
-    prompt_root: PromptRoot = "",
-    index: Index = "",
-    index_root: IndexRoot = "",
-    weights: Weights = "",
-    weights_root: WeightsRoot = "",
-    hash_on_nodes: HashOnNodes = None,
-    push: Push = "",
-    release: Number = None,
-    strategy: Strategy = "",
-    steps: Steps = "",
-    soak: Soak = "",
-    group: GroupName = "",
-    user: Users = None,
-    tenant: Tenant = "",
-    header: Headers = None,
-    percent: Percent = None,
-    to: Annotated[str, typer.Option(metavar="N", help="Of a rollback: where to.")] = "",
-    reason: Reason = "",
-    allow_downtime: AllowDowntime = False,
-    supersede: Supersede = False,
-    new_service: NewService = False,
-    direct: DirectService = False,
+    flags: Flags,
     no_watch: NoWatch = False,
     junit: Junit = "",
     print_plan: Annotated[
@@ -171,38 +69,20 @@ def start(
     together, in one write of the route; those that are not given stay as they are. The
     rollout is carried out by the fleet's conductor: it goes on when this command ends, however it
     ends. The identical plan started again follows the rollout that runs, or is done at once when it
-    has converged.
+    has converged. What it would come to, without writing anything: vctl rollout plan.
     """
     session = session_of(ctx)
-    flags = Flags(
-        plan=plan, service=service, release=release, soak=soak, to=to, steps=steps,
-        strategy=strategy, reason=reason, supersede=supersede, new_service=new_service,
-        allow_downtime=allow_downtime,
-        parts=release_content(
-            adapter=(adapter, root), prompt=(prompt, prompt_root), index=(index, index_root),
-            weights=(weights, weights_root), hash_on_nodes=hash_on_nodes, push=push,
-        ),
-        group=group_content(name=group, users=user, tenant=tenant, headers=header, percent=percent),
-        mode=_mode(is_direct=direct, is_new=new_service),
-    )  # fmt: skip
     content = plan_content(flags, session)
+    document = checked(content)
     if print_plan:
         session.screen.data(to_yaml(content))
         return ExitCode.DONE
-    document = checked(content)
 
     async def act(store: Store) -> ExitCode:
         decision = await begin(session, store, document, flags)
         return await finish(session, store, decision, is_watched=not no_watch, junit=junit)
 
     return session.run(act)
-
-
-def _mode(*, is_direct: bool, is_new: bool) -> Mode:
-    if is_direct and not is_new:
-        hint = "it goes with --new-service"
-        raise PlanError("is set when a service is made", path="--direct", hint=hint)
-    return Mode.DIRECT if is_direct else Mode.GATEWAY
 
 
 def checked(content: dict[str, Any]) -> AnyDocument:
@@ -225,6 +105,7 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
         PlanError: Neither was given, or both.
     """
     if not flags.plan:
+        Variables(flags.values).refuse_unused("a plan of flags")
         return _from_flags(flags, session)
     names = ("release", "strategy", "steps", "soak", "group", "to")
     both = [f"--{name}" for name in (*flags.parts, *(n for n in names if getattr(flags, n)))]
@@ -232,7 +113,9 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
         raise PlanError(
             f"{', '.join(both)} and {flags.plan} both say what to do", hint="give one of them"
         )
-    content = _from_file(flags.plan, session)
+    given = Variables(flags.values)
+    content = plan_file(flags.plan, session, given)
+    given.refuse_unused(flags.plan)
     over = {
         "service": flags.service,
         "reason": flags.reason,
@@ -241,10 +124,15 @@ def plan_content(flags: Flags, session: Session) -> dict[str, Any]:
     return {**content, **{name: value for name, value in over.items() if value}}
 
 
-def _from_file(plan: str, session: Session) -> dict[str, Any]:
+def plan_file(plan: str, session: Session, given: Variables) -> dict[str, Any]:
+    """Return the content of a plan file, or of stdin, with its variables filled in.
+
+    Raises:
+        PlanError: It cannot be read, or is no plan, or a variable is not given.
+    """
     if plan == STDIN:
-        return read_text(session.world.stdin.read(), base=Path.cwd(), where="stdin")
-    return read_file(plan)
+        return read_text(session.world.stdin.read(), base=Path.cwd(), where="stdin", given=given)
+    return read_file(plan, given)
 
 
 def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
@@ -319,15 +207,22 @@ async def begin(
 
     async def read() -> Reading:
         return await read_service(
-            store, keys, document.service, brings_base=brings_base, mode=flags.mode
+            store,
+            keys,
+            document.service,
+            brings_base=brings_base,
+            mode=flags.mode,
+            tenant=flags.owner,
         )
 
     return await carry_out(store, keys, read, decide)
 
 
-async def wish_of(session: Session, store: Store, document: AnyDocument, flags: Flags) -> Wish:
+async def wish_of(
+    session: Session, store: Store, document: AnyDocument, flags: Flags, *, is_dry: bool = False
+) -> Wish:
     """Return what is to be carried out; this is where bytes are hashed."""
-    found = await bring(session, store, sources(document))
+    found = await bring(session, store, sources(document), is_dry=is_dry)
     plan = resolve(document, {component: made.root for component, made in found.items()})
     number = plan.to if isinstance(document, RollbackDocument) else document.release
     return Wish(

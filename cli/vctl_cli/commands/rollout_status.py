@@ -37,7 +37,7 @@ def status(ctx: typer.Context, *, service: Service = "") -> ExitCode:
     view = rollout_view(
         session.target.keys, read_fleet(session), name, read_progress(session, name)
     )
-    show(session, view, kind="rollout", table=lambda: _text(view))
+    show(session, view, kind="rollout-status", table=lambda: _text(view))
     if not has_ended(view.rollout):
         return ExitCode.DONE
     return exit_code(view.rollout, asked_back=view.rollout.strategy == "rollback")

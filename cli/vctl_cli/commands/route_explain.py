@@ -14,9 +14,21 @@ from vctl_cli.render.document import show
 from vctl_cli.routes import Known, read_route
 from vctl_cli.session import session_of
 from vctl_plans.errors import PlanError
+from vctl_plans.held import glass_text
+from vctl_plans.rollout import listed
 from vctl_plans.route import Consistency, Route
-from vctl_plans.routing import SESSION_HEADER, Asked, Refusal, Why, choose, session_key
+from vctl_plans.routing import (
+    SESSION_HEADER,
+    TENANT_HEADER,
+    Asked,
+    Refusal,
+    Why,
+    choose,
+    session_key,
+)
 from vctl_plans.share import FULL_WEIGHT, share
+
+TENANT_HELP = "The tenant of its API key; where gateways ask for none, its x-vctl-tenant."
 
 ANY = "any"
 """The id of a request of which none was given."""
@@ -31,6 +43,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     key: str  # what is hashed
     share: float  # where the key falls, in percent
+    notes: tuple[str, ...] = ()  # where some gateways do otherwise
 
 
 def explain(
@@ -38,7 +51,7 @@ def explain(
     *,
     service: Service = "",
     user: Annotated[str, typer.Option(metavar="ID", help="The request's user.")] = "",
-    tenant: Annotated[str, typer.Option(metavar="NAME", help="Its x-vctl-tenant.")] = "",
+    tenant: Annotated[str, typer.Option(metavar="NAME", help=TENANT_HELP)] = "",
     session_id: Annotated[
         str, typer.Option("--session", metavar="ID", help="Its x-vctl-session.")
     ] = "",
@@ -51,8 +64,9 @@ def explain(
 ) -> ExitCode:
     """Say which release a request would get, and why.
 
-    What is not given is what the request does not have. A request without session, conversation
-    or user is split by itself, so that the same request again may get another release.
+    What is not given is what the request does not have; its API key is the right one. A request
+    without session, conversation or user is split by itself, so that the same request again may
+    get another release.
     """
     session = session_of(ctx)
     headers = _headers(header or [])
@@ -65,8 +79,8 @@ def explain(
         tenant=tenant,
         headers=headers,
     )
-    found = explanation(read_route(session, session.service(service)), asked)
-    show(session, found, kind="explanation", table=found.sentence)
+    found = explained(read_route(session, session.service(service)), asked)
+    show(session, found, kind="explanation", table="\n".join([found.sentence, *found.notes]))
     return ExitCode.DONE if found.release else ExitCode.FAILED
 
 
@@ -98,16 +112,53 @@ def _split(known: Known, asked: Asked) -> Explanation:
     )
 
 
+def explained(known: Known, asked: Asked) -> Explanation:
+    """Return what gateways do with a request: those that ask for keys, and root's own word too."""
+    service, notes = known.service, _glass_notes(known)
+    asking = sorted(node for node, report in known.reports.items() if report.checks_keys)
+    if not asking:
+        return _noted(explanation(known, asked), notes)
+    if asked.tenant not in {"", service.tenant}:
+        said = f"{service.name} is of the tenant {service.tenant}, whose API keys alone reach it"
+        if len(asking) == len(known.reports):
+            return _noted(_refused(known, asked, Refusal(404, said)), notes)
+        return _noted(
+            explanation(known, asked), (*notes, f"404 on {listed(tuple(asking))}: {said}")
+        )
+    headers = {**asked.headers, TENANT_HEADER: service.tenant}
+    asked = msgspec.structs.replace(asked, tenant=service.tenant, headers=headers)
+    return _noted(explanation(known, asked), notes)
+
+
+def _noted(found: Explanation, notes: tuple[str, ...]) -> Explanation:
+    return msgspec.structs.replace(found, notes=notes)
+
+
+def _glass_notes(known: Known) -> tuple[str, ...]:
+    """Return where root has the service served by a release, whatever the route says."""
+    name = known.service.name
+    found = {n: r.overrides[name] for n, r in sorted(known.reports.items()) if name in r.overrides}
+    return (glass_text(name, found),) if found else ()
+
+
+def _refused(known: Known, asked: Asked, refusal: Refusal) -> Explanation:
+    return Explanation(
+        service=known.service.name,
+        release=0,
+        why="refused",
+        sentence=f"refused with {refusal.status}: {refusal.reason}",
+        key=asked.key,
+        share=share(known.service.current_route.salt, asked.key),
+    )
+
+
 def explanation(known: Known, asked: Asked) -> Explanation:
-    """Return which release a request gets, and why."""
+    """Return which release a request gets by the route, and why."""
     route, name = known.service.current_route, known.service.name
     choice = choose(route, asked, known.groups)
     place = share(route.salt, asked.key)
     if isinstance(choice, Refusal):
-        said = f"refused with {choice.status}: {choice.reason}"
-        return Explanation(
-            service=name, release=0, why="refused", sentence=said, key=asked.key, share=place
-        )
+        return _refused(known, asked, choice)
     if choice.why in {Why.CANDIDATE, Why.STABLE} and route.candidate and _is_alone(route, asked):
         return _split(known, asked)
     falls = f"its key {asked.key!r} falls at {place:.2f} %"

@@ -37,14 +37,14 @@ def rm(
     name, request = session.service(service), session.request(reason)
 
     async def run(store: Store) -> ExitCode:
-        decision = await removed(store, session.target.keys, name, group, request)
+        decision = await removed(store, session.target.keys, name, group, request=request)
         return await finish(session, store, decision, is_watched=not no_watch, asked_back=True)
 
     return session.run(run)
 
 
 async def removed(
-    store: Store, keys: Keys, service: str, group: str, request: Request
+    store: Store, keys: Keys, service: str, group: str, *, request: Request
 ) -> Begin | Attach:
     """Write the end of an override.
 

@@ -6,7 +6,8 @@ import typer
 
 from vctl_cli.adopting import Adoption, adopt
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import DirectService, NoWatch, Reason, Root
+from vctl_cli.groupflags import owner_of
+from vctl_cli.options import DirectService, NoWatch, OwnerTenant, Reason, Root
 from vctl_cli.session import session_of
 from vctl_cli.watching import finish
 from vctl_plans.names import check_name, check_root
@@ -32,6 +33,7 @@ def import_service(
     ] = "",
     root: Root = "",
     direct: DirectService = False,
+    tenant: OwnerTenant = "",
     reason: Reason = "",
     no_watch: NoWatch = False,
 ) -> ExitCode:
@@ -53,6 +55,7 @@ def import_service(
         path=path,
         root=root,
         mode=Mode.DIRECT if direct else Mode.GATEWAY,
+        tenant=owner_of(tenant),
         request=session.request(reason or "imported"),
     )
 

@@ -4,11 +4,11 @@ import msgspec
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.reading import read_fleet
+from vctl_cli.options import OnlyTenant
+from vctl_cli.reading import of_tenant, read_fleet
 from vctl_cli.render.document import show
 from vctl_cli.render.table import table
 from vctl_cli.session import session_of
-from vctl_plans.rollout import ServiceSpec
 from vctl_plans.route import Mode
 from vctl_plans.snapshot import Fleet, Service
 from vctl_plans.status import notes
@@ -36,10 +36,11 @@ class ServiceList(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def list_services(ctx: typer.Context) -> ExitCode:
+def list_services(ctx: typer.Context, *, tenant: OnlyTenant = "") -> ExitCode:
     """List the services of a fleet."""
     session = session_of(ctx)
-    view = services_view(session.target.keys.fleet, read_fleet(session))
+    fleet = of_tenant(read_fleet(session), tenant)
+    view = services_view(session.target.keys.fleet, fleet)
     show(session, view, kind="services", table=lambda: _text(view))
     return ExitCode.DONE
 
@@ -52,10 +53,9 @@ def services_view(name: str, fleet: Fleet) -> ServiceList:
 
 def _line(service: Service) -> ServiceLine:
     stable, rollout = service.stable, service.rollout
-    spec = service.spec or ServiceSpec(service=service.name)
     return ServiceLine(
         service=service.name,
-        tenant=spec.tenant,
+        tenant=service.tenant,
         mode=service.current_route.mode,
         release=service.current_route.stable,
         vector=stable.vector_text if stable else "",

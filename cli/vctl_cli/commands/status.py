@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.reading import read_fast, service_of
+from vctl_cli.options import OnlyTenant
+from vctl_cli.reading import EVERYTHING, Only, of_tenant, read_fast, service_of
 from vctl_cli.render.document import show
 from vctl_cli.render.summary import summary_text
 from vctl_cli.render.table import status_text
@@ -23,6 +24,7 @@ def status(
     service: Annotated[
         str, typer.Option("--service", "-s", metavar="NAME", help="Only this service.")
     ] = "",
+    tenant: OnlyTenant = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show every change.")] = False,
     summary: Annotated[
         bool, typer.Option("--summary", help="Count the nodes, name only the worst.")
@@ -39,38 +41,40 @@ def status(
     if watch:
         from vctl_cli.fleetwatch import watch_fleet  # noqa: PLC0415  one look needs no gRPC
 
-        return session.run(lambda s: watch_fleet(session, s, service, wants_summary=summary))
-    show_once(session, service, wants_summary=summary)
+        only = Only(service, tenant)
+        return session.run(lambda s: watch_fleet(session, s, only, wants_summary=summary))
+    show_once(session, Only(service, tenant), wants_summary=summary)
     return ExitCode.DONE
 
 
-def show_once(session: Session, service: str, *, wants_summary: bool) -> None:
-    """Show the fleet, or one service on it, as it is now.
+def show_once(session: Session, only: Only, *, wants_summary: bool) -> None:
+    """Show the fleet, or some services on it, as it is now.
 
     Raises:
-        PlanError: The service does not exist.
+        PlanError: The service does not exist, or the tenant has none.
     """
-    keys = session.target.keys
+    keys, bad = session.target.keys, session.screen.bad
     seen = read_fast(
         session,
         lambda reader: look(reader, keys, wants_summary=wants_summary),
         lambda store: look_at(store, keys, wants_summary=wants_summary),
     )
     if seen.fleet is None:
-        summed = summary_view(keys, seen.services, seen.summary, service=service)
-        show(session, summed, kind="summary", table=lambda: summary_text(summed))
+        summed = summary_view(keys, seen.services, seen.summary, only=only)
+        show(session, summed, kind="summary", table=lambda: summary_text(summed, bad))
         return
-    view = status_view(keys, seen.fleet, service=service)
-    show(session, view, kind="status", table=lambda: status_text(view))
+    view = status_view(keys, seen.fleet, only=only)
+    show(session, view, kind="status", table=lambda: status_text(view, bad))
 
 
-def status_view(keys: Keys, known: Fleet, *, service: str = "") -> StatusView:
-    """Return the view of the fleet, or of one service on it.
+def status_view(keys: Keys, known: Fleet, *, only: Only = EVERYTHING) -> StatusView:
+    """Return the view of the fleet, or of some services on it.
 
     Raises:
-        PlanError: The service does not exist.
+        PlanError: The service does not exist, or the tenant has none.
     """
-    if service:
-        only = {service: service_of(keys, known, service)}
-        known = Fleet(services=only, records=known.records, reports=known.reports)
+    known = of_tenant(known, only.tenant)
+    if only.service:
+        services = {only.service: service_of(keys, known, only.service)}
+        known = Fleet(services=services, records=known.records, reports=known.reports)
     return fleet_status(known, name=keys.fleet)

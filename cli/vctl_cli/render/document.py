@@ -49,5 +49,5 @@ def document(view: Any, *, kind: str) -> dict[str, Any]:
     """Return *view* as plain values, its kind first."""
     import msgspec  # noqa: PLC0415
 
-    content: dict[str, Any] = msgspec.to_builtins(view)
+    content: dict[str, Any] = msgspec.to_builtins(view, str_keys=True)
     return {"kind": kind, **content}

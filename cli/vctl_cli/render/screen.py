@@ -45,6 +45,10 @@ class Screen:
         self.err.write(f"{text}\n")
         self.err.flush()
 
+    def bad(self, text: str) -> str:
+        """Return *text* in red where a person sees stdout."""
+        return f"\x1b[31m{text}\x1b[0m" if self.is_terminal and self.has_color else text
+
     @property
     def is_terminal(self) -> bool:
         """Whether a person sees stdout as it is written."""

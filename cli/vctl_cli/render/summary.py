@@ -1,10 +1,10 @@
 """A large fleet for people: the services, how many nodes are in which phase, and the worst."""
 
-from vctl_cli.render.table import services_lines, services_table, table, warnings
+from vctl_cli.render.table import Paint, services_lines, services_table, table, warnings
 from vctl_cli.summing import Counts, SummaryView
 
 
-def summary_text(view: SummaryView) -> str:
+def summary_text(view: SummaryView, bad: Paint = str) -> str:
     """Return the fleet: its services, then its nodes, counted."""
     parts = [services_table(view.services) if view.services else f"fleet {view.fleet}: no service"]
     if view.is_there:
@@ -15,7 +15,7 @@ def summary_text(view: SummaryView) -> str:
         parts.append(
             "\n".join([table(("SERVICE", "NODE", "PHASE", "REASON"), named), *_more(view)])
         )
-    return "\n\n".join([*parts, *_warnings(view)])
+    return "\n\n".join([*parts, *(bad(warning) for warning in _warnings(view))])
 
 
 def summary_lines(view: SummaryView) -> list[str]:

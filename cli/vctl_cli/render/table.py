@@ -4,9 +4,10 @@ Plain text, so that a pipe gets the same. The last column takes what it needs; t
 wide as their widest cell.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from vctl_plans.held import glass_text, pins_text
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.status import NodeStatus, ServiceStatus, StatusView
@@ -25,11 +26,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def status_text(view: StatusView) -> str:
+Paint = Callable[[str], str]
+"""Marks what is bad, where it can be."""
+
+
+def status_text(view: StatusView, bad: Paint = str) -> str:
     """Return the fleet: its services, then its nodes."""
     parts = [services_table(view.services) if view.services else f"fleet {view.fleet}: no service"]
     parts.append(nodes_table(view.nodes) if view.nodes else "no node has ever reported")
-    parts += warnings(view)
+    parts += [bad(warning) for warning in warnings(view)]
     return "\n\n".join(parts)
 
 
@@ -54,7 +59,7 @@ def services_table(services: Iterable[ServiceStatus]) -> str:
     head = ("SERVICE", "RELEASE", "VECTOR", "PHASE", "TRAFFIC", "READY", "ROUTE")
     rows = {s.service: _service_row(s) for s in services}
     lines = table(head, rows.values()).splitlines()
-    said = {s.service: [*([s.sentence] if s.sentence else []), *s.notes] for s in services}
+    said = {s.service: [*filter(None, [s.sentence, *s.notes, _pins(s)])] for s in services}
     body = ("\n  ".join([line, *said[name]]) for name, line in zip(rows, lines[1:], strict=True))
     return "\n".join([lines[0], *body])
 
@@ -72,6 +77,10 @@ def _service_row(service: ServiceStatus) -> tuple[str, ...]:
         f"{service.ready}/{service.nodes}",
         f"{service.acting}/{service.nodes}",
     )
+
+
+def _pins(service: ServiceStatus) -> str:
+    return pins_text(service.pins) if service.pins else ""
 
 
 def _traffic(service: ServiceStatus) -> str:
@@ -96,12 +105,13 @@ def nodes_table(nodes: Iterable[NodeStatus]) -> str:
             node.node,
             node.phase,
             node.engine or "-",
+            str(node.cache_epoch or "-"),
             ",".join(f"{name}@{revision}" for name, revision in sorted(node.routes.items())) or "-",
             node.reason,
         )
         for node in nodes
     ]
-    return table(("NODE", "PHASE", "ENGINE", "ROUTE", "REASON"), rows)
+    return table(("NODE", "PHASE", "ENGINE", "EPOCH", "ROUTE", "REASON"), rows)
 
 
 class Told(Protocol):
@@ -113,6 +123,11 @@ class Told(Protocol):
         ...
 
     @property
+    def services(self) -> tuple[ServiceStatus, ...]:
+        """The services' lines."""
+        ...
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """Values that could not be read."""
         ...
@@ -121,4 +136,5 @@ class Told(Protocol):
 def warnings(view: Told) -> list[str]:
     """Return what a reader must know of the view before believing it."""
     away = [] if view.is_live else ["etcd is away: the last known state"]
-    return [*away, *(f"unreadable: {problem}" for problem in view.problems)]
+    glass = [glass_text(s.service, s.glass) for s in view.services if s.glass]
+    return [*away, *glass, *(f"unreadable: {problem}" for problem in view.problems)]

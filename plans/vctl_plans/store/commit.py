@@ -10,15 +10,19 @@ import msgspec
 
 from vctl_plans import basing
 from vctl_plans.alert import Alert, decided
+from vctl_plans.chronicle import traffic
 from vctl_plans.codec import encode
 from vctl_plans.ejecting import Ejection
 from vctl_plans.errors import Conflict, Indeterminate
 from vctl_plans.fuse import Fuse
 from vctl_plans.keys import Keys
 from vctl_plans.operate import Begin, Continue
+from vctl_plans.overriding import Held
+from vctl_plans.owning import Handover
 from vctl_plans.peers import Peers
 from vctl_plans.release import Actor, Release
 from vctl_plans.rollout import Entry, Progress, Rollout, ServiceSpec
+from vctl_plans.seen import Seen
 from vctl_plans.snapshot import Service
 from vctl_plans.store.port import (
     Comparison,
@@ -42,16 +46,16 @@ def begin_txn(keys: Keys, service: Service, begin: Begin, *, at: str = "") -> Tx
         begin: The decision.
         at: What the writer's own clock says, as `units.utc_text` puts it.
     """
-    name = service.name
+    name, route = service.name, begin.route or service.current_route
     compare: list[Comparison] = _as_read(keys, service)
     write: list[Operation] = [
         Put(keys.plan(begin.plan.digest), encode(begin.plan)),
         Put(keys.roster(begin.roster.digest), encode(begin.roster)),
         Put(keys.rollout(name), encode(begin.rollout)),
-        _entry(keys, begin.rollout, at),
+        _entry(keys, begin.rollout, at, Seen(traffic=traffic(route))),
     ]
     if begin.replaced and begin.replaced != service.rollout:
-        write.append(_entry(keys, begin.replaced, at))  # it was superseded: its last decision
+        write.append(_entry(keys, begin.replaced, at, None))  # it was superseded: its last decision
     if not service.spec_revision:
         write.append(_first_spec(keys, service, begin.rollout.by))
         compare.append(ModRevisionIs(keys.spec(name), 0))
@@ -89,9 +93,10 @@ def continue_txn(
     compare = _as_read(keys, service)
     if fence:
         compare.append(CreateRevisionIs(keys.conductor, fence))
+    seen = turn.seen or Seen(traffic=traffic(turn.route or service.current_route))
     write: list[Operation] = [
         Put(keys.rollout(name), encode(turn.rollout, over=service.rollout_bytes)),
-        _entry(keys, turn.rollout, at),
+        _entry(keys, turn.rollout, at, seen),
     ]
     if turn.route:
         write.append(Put(keys.route(name), encode(turn.route, over=service.route_bytes)))
@@ -169,6 +174,46 @@ def eject_txn(keys: Keys, service: Service, done: Ejection, *, before: bytes, at
     return Txn(tuple(compare), write)
 
 
+def handover_txn(
+    keys: Keys, service: Service, done: Handover, *, before: bytes, at: str = ""
+) -> Txn:
+    """Return the transaction that hands a service to another tenant.
+
+    Args:
+        keys: The fleet's keys.
+        service: The reading that the decision rests on.
+        done: The decision.
+        before: The spec's value as it was read; empty: there was none.
+        at: What the writer's own clock says, as `units.utc_text` puts it.
+    """
+    name, entry = service.name, msgspec.structs.replace(done.entry, at=at)
+    return Txn(
+        (ModRevisionIs(keys.spec(name), service.spec_revision),),
+        (
+            Put(keys.spec(name), encode(done.spec, over=before)),
+            Put(keys.decision(name, entry.rollout, entry.seq), encode(entry)),
+        ),
+    )
+
+
+def hold_txn(keys: Keys, service: Service, held: Held, *, at: str = "") -> Txn:
+    """Return the transaction that holds groups to a release: the route, who they are, and why.
+
+    Args:
+        keys: The fleet's keys.
+        service: The reading that the decision rests on.
+        held: The decision.
+        at: What the writer's own clock says, as `units.utc_text` puts it.
+    """
+    name, entry = service.name, msgspec.structs.replace(held.entry, at=at)
+    write: tuple[Operation, ...] = (
+        Put(keys.route(name), encode(held.route, over=service.route_bytes)),
+        Put(keys.groups(held.groups.digest), encode(held.groups)),
+        Put(keys.decision(name, entry.rollout, entry.seq), encode(entry)),
+    )
+    return Txn(tuple(_as_read(keys, service)), write)
+
+
 def progress_txn(keys: Keys, service: str, progress: Progress, *, fence: int) -> Txn:
     """Return the transaction that checkpoints how long the phase has lasted."""
     return Txn(
@@ -211,7 +256,7 @@ def _as_read(keys: Keys, service: Service) -> list[Comparison]:
     ]
 
 
-def _entry(keys: Keys, rollout: Rollout, at: str) -> Put:
+def _entry(keys: Keys, rollout: Rollout, at: str, seen: Seen | None) -> Put:
     entry = Entry(
         rollout=rollout.id,
         seq=rollout.seq,
@@ -220,6 +265,7 @@ def _entry(keys: Keys, rollout: Rollout, at: str) -> Put:
         by=rollout.by,
         reason=rollout.reason,
         at=at,
+        seen=seen,
     )
     return Put(keys.decision(rollout.service, rollout.id, rollout.seq), encode(entry))
 
@@ -243,11 +289,21 @@ async def commit_own(store: Store, keys: Keys, txn: Txn, rollout: Rollout) -> in
         Conflict: It was not written, since something had changed.
         StoreUnavailable: The outcome could not be found out.
     """
+    key = keys.decision(rollout.service, rollout.id, rollout.seq)
+    return await commit_proven(store, txn, proof=key)
+
+
+async def commit_proven(store: Store, txn: Txn, *, proof: str) -> int:
+    """Commit a transaction, and find out by reading *proof*, which only it writes.
+
+    Raises:
+        Conflict: It was not written, since something had changed.
+        StoreUnavailable: The outcome could not be found out.
+    """
     try:
         return await store.commit(txn)
     except Indeterminate as cause:
-        key = keys.decision(rollout.service, rollout.id, rollout.seq)
-        found = await store.get(key)
-        if found and Put(key, found.value) in txn.operations:
+        found = await store.get(proof)
+        if found and Put(proof, found.value) in txn.operations:
             return found.mod_revision
-        raise Conflict(f"the write of {key} did not take place") from cause
+        raise Conflict(f"the write of {proof} did not take place") from cause

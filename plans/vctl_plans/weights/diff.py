@@ -142,10 +142,10 @@ def of_tensor(
     check_tensor(was)
     check_tensor(now)
     found = Difference("content", path, now.name)
-    return (_blocks(found, was.leaves, now.leaves, begin, now.size),)
+    return (_blocks(found, was.leaves, now.leaves, begin=begin, size=now.size),)
 
 
-def _blocks(found: Difference, was: bytes, now: bytes, begin: int, size: int) -> Difference:
+def _blocks(found: Difference, was: bytes, now: bytes, *, begin: int, size: int) -> Difference:
     """Complete a difference of content with the blocks that differ."""
     step, leaf = merkle.DIGEST_BYTES, merkle.LEAF_BYTES
     numbers = tuple(
@@ -189,7 +189,7 @@ def _files(expected: Manifest, actual: Manifest) -> Iterator[Difference]:
 def _plain(was: FileRecord, now: FileRecord) -> Difference:
     found = Difference("content", now.path, ranges=_own(now))
     if was.form == now.form == "blocks":
-        return _blocks(found, was.leaves, now.leaves, 0, now.size)
+        return _blocks(found, was.leaves, now.leaves, begin=0, size=now.size)
     is_zero = now.form == "plain" and now.size > 0
     zeros = is_zero and merkle.to_text(merkle.zeros_digest(now.size)) == now.digest
     return Difference("content", now.path, ranges=_own(now), zero_blocks=int(zeros))

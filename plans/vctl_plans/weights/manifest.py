@@ -208,7 +208,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def tensor_digest(
-    name: str, dtype: str, shape: tuple[int, ...], size: int, leaves: bytes
+    name: str, dtype: str, shape: tuple[int, ...], *, size: int, leaves: bytes
 ) -> Digest:
     """Compute a tensor record's digest."""
     return merkle.to_text(merkle.tensor_digest(name, dtype, shape, size_bytes=size, leaves=leaves))
@@ -266,7 +266,9 @@ def check_tensor(tensor: TensorRecord) -> None:
     if len(tensor.leaves) != merkle.leaf_count(tensor.size) * merkle.DIGEST_BYTES:
         rule = f"{tensor.name!r} has the wrong number of leaves"
         raise ArtifactError(f"the manifest does not validate: {rule}")
-    digest = tensor_digest(tensor.name, tensor.dtype, tensor.shape, tensor.size, tensor.leaves)
+    digest = tensor_digest(
+        tensor.name, tensor.dtype, tensor.shape, size=tensor.size, leaves=tensor.leaves
+    )
     if digest != tensor.digest:
         rule = f"the manifest's digest of {tensor.name!r} is not that of its leaves"
         raise RootMismatch(rule, tensors=(tensor.name,))

@@ -173,7 +173,7 @@ def _describe(file: Surveyed, digests: Sequence[bytes]) -> tuple[FileRecord, lis
         count = merkle.leaf_count(length)
         leaves = b"".join(digests[at : at + count])
         at += count
-        digest = tensor_digest(tensor.name, tensor.dtype, tensor.shape, length, leaves)
+        digest = tensor_digest(tensor.name, tensor.dtype, tensor.shape, size=length, leaves=leaves)
         tensors.append(
             TensorRecord(tensor.name, tensor.dtype, tensor.shape, length, digest, leaves)
         )

@@ -236,7 +236,7 @@ def _walk(source: Tree, kind: Kind, top: list[Listed]) -> Iterable[tuple[str, bo
             if entry.is_folder and not reason:
                 folders.append((path, source.folder(path)))
             else:
-                _refuse_stray_weights(source, kind, path, entry, reason)
+                _refuse_stray_weights(source, kind, path, entry=entry, reason=reason)
                 yield path, entry.is_folder, reason
 
 
@@ -260,7 +260,9 @@ def _left_out(kind: Kind, path: str, entry: Listed) -> str:
     return next((why for why, names in reasons if _matches(name, names)), "not needed to serve")
 
 
-def _refuse_stray_weights(source: Tree, kind: Kind, path: str, entry: Listed, reason: str) -> None:
+def _refuse_stray_weights(
+    source: Tree, kind: Kind, path: str, *, entry: Listed, reason: str
+) -> None:
     if kind != "plain" and entry.is_folder and path.endswith(SUFFIX):
         raise NotAllowed(f"{source.display(path)}: is a folder, named as weights")
     if reason and kind == "adapter" and "/" not in path and path.endswith(SUFFIX):

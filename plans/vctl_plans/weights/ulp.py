@@ -111,7 +111,7 @@ def compare(
             stack.enter_context(open_side(b, max_header_bytes=max_header_bytes)),
         )
         names = _names(sides, tensors)
-        compared = _compared(sides, names, tolerance, threads, progress)
+        compared = _compared(sides, names, tolerance, threads=threads, progress=progress)
     return Comparison(
         a=str(a),
         b=str(b),
@@ -126,6 +126,7 @@ def _compared(
     sides: tuple[Side, Side],
     names: Iterable[str],
     tolerance: Tolerance,
+    *,
     threads: int | None,
     progress: Progress | None,
 ) -> tuple[TensorComparison, ...]:

@@ -8,13 +8,11 @@ need the room, and dies when it has to read it again and cannot: directories out
 
 import asyncio
 from http import HTTPStatus
-from types import TracebackType
-from typing import Self
 
 import msgspec
 import structlog
 
-from vctl_agent.engines.http import DESCRIBE_S, EngineHttp
+from vctl_agent.engines.http import DESCRIBE_S, Closing, EngineHttp
 from vctl_agent.engines.openai import ask
 from vctl_agent.engines.port import Answer, Description, Question, Resident, cannot
 from vctl_agent.engines.vllm import changing, metrics
@@ -57,7 +55,7 @@ class _State(msgspec.Struct, frozen=True):
         return read(self.version)
 
 
-class VllmEngine:
+class VllmEngine(Closing):
     """A vLLM at one URL.
 
     Args:
@@ -71,19 +69,6 @@ class VllmEngine:
         self._max_adapters = max_adapters
         self._facts: tuple[str, EngineFacts] | None = None  # when its process began, what it can
         self._changing = asyncio.Lock()  # held while we have it paused
-
-    async def __aenter__(self) -> Self:
-        """Return the engine."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Drop connections."""
-        await self.close()
 
     async def close(self) -> None:
         """Drop connections."""

@@ -1,5 +1,6 @@
 """Header fields and first lines as bytes, and back."""
 
+import functools
 import time
 from collections.abc import Iterable
 from email.utils import formatdate
@@ -24,17 +25,15 @@ def text(raw: bytes) -> str:
 
 def written(fields: Iterable[tuple[str, str]]) -> bytes:
     """Return fields as they are sent, without the empty line after the last."""
-    lines = [f"{name}: {value}\r\n" for name, value in fields]
-    block = "".join(lines)
-    if block.count("\n") != len(lines) or block.count("\r") != len(lines) or "\0" in block:
-        block = "".join(f"{_safe(name)}: {_safe(value)}\r\n" for name, value in fields)
-    return block.encode("utf-8", "surrogateescape")
+    lines = [f"{_safe(name)}: {_safe(value)}\r\n" for name, value in fields]
+    return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def _safe(part: str) -> str:
     return part.translate(_NOT_IN_A_FIELD)
 
 
+@functools.lru_cache(maxsize=256)
 def status_line(status: int, reason: str = "") -> bytes:
     """Return an answer's first line; without a *reason*, with the standard's own."""
     return f"HTTP/1.1 {status} {_safe(reason or _REASONS.get(status, ''))}\r\n".encode(
@@ -47,11 +46,12 @@ class Date:
 
     def __init__(self) -> None:
         self._second = 0
-        self._text = ""
+        self._line = b""
 
-    def now(self) -> str:
-        """Return it."""
+    def line(self) -> bytes:
+        """Return the field that tells it."""
         second = int(time.time())
         if second != self._second:
-            self._second, self._text = second, formatdate(second, usegmt=True)
-        return self._text
+            self._second = second
+            self._line = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
+        return self._line
