@@ -33,8 +33,8 @@ PLAN = """\
 service: support
 strategy: weighted
 release: {adapter: {source: ./adapters/v2}}
-steps: [{weight: 10, soak: 8s}, {weight: 50, soak: 12s, manual: true}, {weight: 100, soak: 5s}]
-guardrails: {min_requests: 20, interval: 2s, p99_ratio: 5, on_inconclusive: proceed}
+steps: [{weight: 10, soak: 15s}, {weight: 50, soak: 20s, manual: true}, {weight: 100, soak: 5s}]
+guardrails: {min_requests: 10, interval: 2s, p99_ratio: 5, on_inconclusive: proceed}
 reason: answers in two languages
 """
 
@@ -86,7 +86,7 @@ def taken(fleet: Fleet, is_wanted: Callable[[Scene], bool]) -> Scene:
 def is_judged(scene: Scene) -> bool:
     """Whether it soaks at its second step, and the guardrails have values."""
     is_there = scene.rollout.phase is P.SOAKING and scene.rollout.step == 1
-    return is_there and any(figure.value for figure in scene.figures)
+    return is_there and bool(scene.figures) and all(figure.value for figure in scene.figures)
 
 
 def main() -> None:

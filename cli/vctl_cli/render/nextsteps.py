@@ -48,7 +48,7 @@ def _back(rollout: Rollout, of: str) -> tuple[Step, ...]:
         return ()
     to = f"release {rollout.from_release}" if rollout.from_release else "nothing"
     abort = f"give it up: traffic returns to {to}" if rollout.has_moved else "give it up"
-    now = f"traffic back at once; release {rollout.to_release} never serves again"
+    now = f"back at once; release {rollout.to_release} never serves again"
     can_return = rollout.from_release and rollout.has_moved
     steps: tuple[Step, ...] = ((f"vctl rollout abort {of}", abort),)
     return (*steps, (f"vctl rollback --now {of}", now)) if can_return else steps

@@ -108,7 +108,7 @@ def test_ctrl_c_leaves_the_picture_and_says_how_to_follow(soaking: Shell) -> Non
 def test_paused_view_stays_and_says_what_to_do_next(soaking: Shell) -> None:
     with terminal(soaking, "status", "--watch", "-s", "support") as seen:
         seen.until(lambda shown: "left of 10m" in shown)
-        assert soaking("vctl rollout pause --no-watch").code == 0
+        assert soaking("vctl rollout pause").code == 0
         assert seen.end() == 4
         text = seen.glass.text
         assert "phase     paused, step 1/2" in text
