@@ -77,7 +77,8 @@ def _head(scene: Scene, frame: Frame) -> list[Text]:
     rollout, route = scene.rollout, scene.service.current_route
     glyphs = frame.glyphs
     releases = f"{rollout.from_release or 'none'} {glyphs.arrow} {rollout.to_release}"
-    title = Text().append(f"{rollout.service}  release {releases}", style="bold")
+    back = f", back to {rollout.back_to}" if rollout.back_to else ""
+    title = Text().append(f"{rollout.service}  release {releases}{back}", style="bold")
     title.append(f"  {rollout.strategy}, rollout {rollout.id}", style="dim")
     style = f"bold {_STYLES.get(rollout.phase, BUSY)}"
     phase = Text().append(phase_words(rollout), style=style)
@@ -88,7 +89,7 @@ def _head(scene: Scene, frame: Frame) -> list[Text]:
         away = "etcd is away: this is the last known state"
         lines.append(_labelled("", Text(away, style=f"bold {BAD}"), frame))
     lines.append(_labelled("traffic", _traffic(route, glyphs), frame))
-    if rollout.steps > 1 and scene.plan and not rollout.is_going_back:
+    if rollout.steps > 1 and scene.plan and not rollout.back_to:
         lines.append(_labelled("steps", _steps(scene, glyphs), frame))
     if rollout.phase is P.SOAKING:
         lines.append(_labelled("soak", _soak(rollout, frame), frame))
@@ -149,6 +150,8 @@ def _soak(rollout: Rollout, frame: Frame) -> Text:
 def _guardrails(scene: Scene, frame: Frame) -> list[Text]:
     watch = scene.plan.watch if scene.plan else None
     if watch is None:
+        return []
+    if not frame.figures and (scene.rollout.phase.is_terminal or scene.rollout.back_to):
         return []
     if not frame.figures:
         return [_labelled("guarded", Text(_limits(watch)), frame)]
