@@ -61,11 +61,10 @@ def _functions(where: str, text: str) -> tuple[tuple[str, Function], ...]:
 
     def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
         for child in ast.iter_child_nodes(node):
-            is_function = isinstance(child, Function)
             name = (
                 f"{prefix}{child.name}." if isinstance(child, Function | ast.ClassDef) else prefix
             )
-            if is_function:
+            if isinstance(child, Function):
                 yield f"{where}:{name[:-1]}", child
             yield from walk(child, name)
 

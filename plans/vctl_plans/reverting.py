@@ -138,7 +138,7 @@ def end_override(
     target = existing_release(service, route.stable)
     plan = Plan(service=service.name, strategy="rollback", to=target.number,
                 target=roots(target, target.number))  # fmt: skip
-    return _at_once(service, plan, asked, request, Roster(nodes=roster), groups=group)
+    return _at_once(service, plan, asked, request, roster=Roster(nodes=roster), groups=group)
 
 
 def _at_once(
