@@ -77,7 +77,10 @@ def grid(groups: Sequence[Group], columns: int, *, lines: int, glyphs: Glyphs) -
     total = sum(group.size for group in groups)
     room = max(8, min(60, columns // 3))
     per_cell = _per_cell(total, room)
-    heads = [_row(group, groups, columns, per_cell, glyphs) for group in groups[:lines]]
+    heads = [
+        _row(group, groups, columns=columns, per_cell=per_cell, glyphs=glyphs)
+        for group in groups[:lines]
+    ]
     left = lines - len(heads)
     found: list[Text] = []
     for group, head in zip(groups, heads, strict=False):
@@ -103,7 +106,7 @@ def _cells(group: Group, per_cell: int) -> int:
 
 
 def _row(
-    group: Group, groups: Sequence[Group], columns: int, per_cell: int, glyphs: Glyphs
+    group: Group, groups: Sequence[Group], *, columns: int, per_cell: int, glyphs: Glyphs
 ) -> Text:
     width = max(len(str(each.size)) for each in groups)
     word = max(len(each.phase) for each in groups)

@@ -77,7 +77,7 @@ def _head(scene: Scene, frame: Frame) -> list[Text]:
     rollout, route = scene.rollout, scene.service.current_route
     glyphs = frame.glyphs
     releases = f"{rollout.from_release or 'none'} {glyphs.arrow} {rollout.to_release}"
-    back = f", back to {rollout.back_to}" if rollout.back_to else ""
+    back = f", back to {rollout.back_to}" if rollout.back_to not in {0, rollout.to_release} else ""
     title = Text().append(f"{rollout.service}  release {releases}{back}", style="bold")
     title.append(f"  {rollout.strategy}, rollout {rollout.id}", style="dim")
     style = f"bold {_STYLES.get(rollout.phase, BUSY)}"
