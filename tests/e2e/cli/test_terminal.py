@@ -164,6 +164,18 @@ def test_interrupted_question_does_nothing_and_is_130(soaking: Shell) -> None:
     assert soaking.fleet.rollout().phase is P.SOAKING
 
 
+def test_long_history_goes_through_the_pager_and_a_short_one_does_not(soaking: Shell) -> None:
+    size = (80, 8)
+    with terminal(soaking, "rollout", "history", size=size, PAGER="sed -e s/^/paged:/") as seen:
+        assert seen.end() == 0
+        assert "paged:" in seen.written
+    with terminal(soaking, "rollout", "history", size=size, PAGER="cat") as seen:
+        assert seen.end() == 0
+    with terminal(soaking, "rollout", "history", size=(200, 400), PAGER="false") as seen:
+        assert seen.end() == 0
+        assert "rollout " in seen.written
+
+
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_view_in_tmux_which_wraps_lines_anew(soaking: Shell) -> None:
     """A terminal of others, as a check on the one above."""
