@@ -298,6 +298,7 @@ class Conductor:
             elapsed_s=now_s,
             takeovers=clock.takeovers,
             verdicts=verdicts,
+            figures=self._watchman.figures(service),
         )
         txn = progress_txn(self._keys, service, progress, fence=self._fence)
         await self._store.commit(txn)

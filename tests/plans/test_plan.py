@@ -404,7 +404,7 @@ FULL: dict[str, Any] = {
 }
 
 
-def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield where each field of a plan stands, and its name."""
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
         if isinstance(node, dict):
