@@ -16,7 +16,7 @@ from vctl_agent.gateway.state import RouteAt
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.wire.fields import Fields
 from vctl_agent.gateway.wire.heads import Head
-from vctl_plans.routing import Asked, Choice, Refusal, Why, choose
+from vctl_plans.routing import RELEASE_HEADER, Asked, Choice, Refusal, Why, choose
 
 _MOST_SERVICES = 1024
 
@@ -61,6 +61,7 @@ class Choosing:
 
     def _choose(self, headers: Fields, call: Call, at: RouteAt, passage: Passage) -> None:
         live, route = self._live, at.route
+        _refuse_two_releases(headers)
         pin = self._pins.read(call.model, headers) if self._pins and at.is_split else None
         asked = read_asked(
             call,
@@ -85,6 +86,13 @@ class Choosing:
         """Return what root has said for this node, if anything."""
         release = self._live.overridden(service) if self._live.overrides else 0
         return Choice(release, Why.BREAK_GLASS) if release else None
+
+
+def _refuse_two_releases(headers: Fields) -> None:
+    named = headers.getall(RELEASE_HEADER, ())
+    if len(named) > 1 and len(set(named)) > 1:
+        message = f"{RELEASE_HEADER} names two releases"
+        raise Refused(400, message, code="invalid_release", param=RELEASE_HEADER)
 
 
 def _allowed(choice: Choice | Refusal) -> Choice:

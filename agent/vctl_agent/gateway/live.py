@@ -13,7 +13,10 @@ import structlog
 from vctl_agent.gateway.prompts import Prompts
 from vctl_agent.gateway.state import (
     Known,
+    PeersAt,
+    ReleaseAt,
     ReleaseId,
+    RouteAt,
     applied,
     forwardable,
     is_behind,
@@ -38,6 +41,20 @@ class Acted(msgspec.Struct, frozen=True, kw_only=True):
     known: Known = Known()
     agent: AgentState | None = None
     cluster_id: int = 0  # etcd's, from which `known` is; 0 where unknown
+
+
+def forgotten(acted: Acted) -> Acted:
+    """Return the same routes, releases and groups as of no revision of any store."""
+    known = acted.known
+    return Acted(
+        known=Known(
+            routes={name: RouteAt(0, at.route) for name, at in known.routes.items()},
+            groups=known.groups,
+            releases={i: ReleaseAt(0, at.release) for i, at in known.releases.items()},
+            peers={name: PeersAt(0, at.peers) for name, at in known.peers.items()},
+        ),
+        agent=acted.agent,
+    )
 
 
 class Live:
@@ -89,6 +106,11 @@ class Live:
         """Return where the engine is; empty while nobody has told."""
         told = self.acted.agent.engine_url if self.acted.agent else ""
         return (told or self._given_url).rstrip("/")
+
+    @property
+    def can_forward(self) -> bool:
+        """Whether requests can be passed to peers."""
+        return bool(self._sender)
 
     @property
     def is_connected(self) -> bool:
@@ -159,6 +181,14 @@ class Live:
         """Take no more updates: the store is not the one that was known."""
         self.suspended = reason
         self.lose_contact()
+
+    def accept_restored(self) -> None:
+        """Take updates again, whatever their revisions: what was known before is not compared.
+
+        Traffic goes on by it until the restored store is read.
+        """
+        self.suspended = ""
+        self._act(forgotten(self.acted))
 
     def accept(self, agent: AgentState) -> None:
         """Take the agent's word; it stays in force until the agent's next, also when it is gone."""

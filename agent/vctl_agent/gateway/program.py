@@ -21,6 +21,7 @@ import msgspec
 import structlog
 import uvloop
 
+from vctl_agent.acceptance import Acceptance
 from vctl_agent.gateway import breakglass, hashkey, memory
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
@@ -53,7 +54,7 @@ from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream
-from vctl_agent.gateway.watch import OpenStore, follow, open_etcd
+from vctl_agent.gateway.watch import OpenStore, keep_following, open_etcd
 from vctl_agent.gateway.wire.server import Listener
 from vctl_agent.local import GatewayState, GatewayStatistics, InFlight
 from vctl_agent.log import configure
@@ -89,6 +90,7 @@ class Gateway:
         self._open_store = open_store
         self._boot_id = uuid.uuid4().hex
         self._keys = Keys(settings.fleet, settings.prefix)
+        self._acceptance = Acceptance(self._keys, settings.state / "accepted.json")
         self.live = Live(
             load(settings.state, settings.fleet),
             prefix=self._keys.services,
@@ -127,6 +129,7 @@ class Gateway:
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
             overrides=self.live.overrides,
+            can_forward=self.live.can_forward,
             checks_keys=self._tenancy.checks_keys,
             pins=self._moved.held(),
         )
@@ -281,7 +284,7 @@ class Gateway:
         )
 
     async def _watch(self) -> None:
-        await follow(self.live, self._open_store, self._keys)
+        await keep_following(self.live, self._open_store, self._keys, self._acceptance)
 
     def _readiness(self, proxy: Proxy) -> Readiness:
         return readiness(

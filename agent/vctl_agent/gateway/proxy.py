@@ -35,6 +35,9 @@ from vctl_agent.gateway.wire.server import Listener
 FORWARDED = CHATS.keys() | {"/v1/completions", "/v1/embeddings"}
 """What of an engine can be reached; everything else, its administration above all, is 404."""
 
+NOT_JSON = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+"""Media types in which no request is taken."""
+
 ENGINE_BROKE = 502
 """Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
 
@@ -167,6 +170,7 @@ class Proxy:
         raise Refused(404, f"there is no {path} here", code="not_found")
 
     async def _serve(self, request: Request, passage: Passage) -> Answer:
+        _check_form(request)
         is_peers = is_hop(request.head)  # which is proved or refused once its body is here
         passage.tenant = "" if is_peers else self._tenancy.admit(request.headers)
         body = request.taken() if request.has_come else await self._read_body(request)
@@ -248,6 +252,19 @@ class Proxy:
 def _check_method(request: Request, method: str) -> None:
     if request.method != method:
         raise Refused(405, f"{request.path} takes {method}", code="method_not_allowed")
+
+
+def _check_form(request: Request) -> None:
+    """Refuse what is not sent as JSON, as engines do.
+
+    What a page of any site may have a browser send without asking (the Fetch standard's simple
+    types) must not reach a gateway on that browser's own machine. A type that says nothing passes.
+    """
+    if request.head.content_type in NOT_JSON:
+        message = f"{request.head.content_type} is not taken: send application/json"
+        raise Refused(415, message, code="unsupported_media_type")
+    if request.head.is_encoded and request.headers["content-encoding"].lower() != "identity":
+        raise Refused(415, "a body must not be compressed", code="unsupported_media_type")
 
 
 def _cut(request: Request) -> Answer:

@@ -30,7 +30,7 @@ from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
 
 NOBODY = ""
-"""The tenant of a service whose own cannot be read: no key is of it."""
+"""Whose a service is whose spec cannot be read, and never was: no key is of that tenant."""
 
 ReleaseId = tuple[str, int]
 """Service and number."""
@@ -192,7 +192,6 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
                 _keep(peers, service, known.peers.get(service))
                 peers[service] = _peers(entry, service, known)
             elif rest == "spec":
-                # Where none was ever read: nobody's, and not that of whoever has no tenant.
                 _keep(tenants, service, known.tenants.get(service, TenantAt(0, NOBODY)))
                 tenants[service] = _tenant(entry, service, known)
             elif _RELEASE.fullmatch(rest):

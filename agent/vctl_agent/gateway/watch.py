@@ -1,8 +1,8 @@
 """Follow routes and releases in the store, for ever.
 
 The gateway watches by itself, so that a dead agent does not cut it off. Whatever happens to the
-store, the last route stays; only a store that was restored from a backup ends the watch for good,
-because following it could put traffic back on a revoked release.
+store, the last route stays; a store that was restored from a backup ends the watch, because
+following it could put traffic back on a revoked release, until an operator accepts it.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from vctl_agent.acceptance import Acceptance
 from vctl_agent.gateway.groups import GroupsReader
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.state import newly_unreadable
@@ -44,10 +45,22 @@ MAX_RETRY_S = 15.0
 _log = structlog.get_logger()
 
 
-async def follow(live: Live, open_store: OpenStore, keys: Keys) -> None:
+async def keep_following(
+    live: Live, open_store: OpenStore, keys: Keys, acceptance: Acceptance
+) -> None:
+    """Keep *live* up to date for ever; after a restored backup once an operator accepts it."""
+    while True:
+        await follow(live, open_store, keys, acceptance=acceptance)
+        await acceptance.wait(lambda: open_store(Fingerprint()).store)
+        live.accept_restored()
+
+
+async def follow(
+    live: Live, open_store: OpenStore, keys: Keys, *, acceptance: Acceptance | None = None
+) -> None:
     """Keep *live* up to date with the services; return only when the store is a restored backup.
 
-    One store for the whole life of the process: a new one would take any cluster for the right one.
+    One store until then: a new one would take any cluster for the right one.
     """
     newest = live.acted.known.newest
     source = open_store(Fingerprint(cluster_id=live.acted.cluster_id, revision=newest))
@@ -55,8 +68,11 @@ async def follow(live: Live, open_store: OpenStore, keys: Keys) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(GroupsReader(live, source.store, keys).run())
+            noting = tasks.create_task(acceptance.follow(source.store)) if acceptance else None
             await _follow(live, source, keys.services)
             reading.cancel()
+            if noting:
+                noting.cancel()
     finally:
         await source.store.close()
 

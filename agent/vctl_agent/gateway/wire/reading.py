@@ -108,7 +108,7 @@ class Reading:
         self._raw = []
         self._fields = 0
         self._length = self._id = b""
-        self.head_bytes = 1  # it has begun; `feed` bounds it
+        self.head_bytes = max(self.head_bytes, 1)  # it has begun; `feed` bounds it
         self.deadline = time.monotonic() + self._limits.head_s
 
     def on_url(self, url: bytes) -> None:
