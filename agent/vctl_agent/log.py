@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from typing import TextIO
 
 import msgspec
 import structlog
@@ -10,17 +11,19 @@ from aiohttp.http import HttpProcessingError
 _log = structlog.get_logger()
 
 
-def configure(*, level: str = "info", **bound: str) -> None:
+def configure(*, level: str = "info", file: TextIO | None = None, **bound: str) -> None:
     """Set the process's log up, once.
 
     Args:
         level: The lowest level that is written.
+        file: Where to; stderr if not given.
         bound: What stands in every line, for example ``node="n1"``.
     """
+    out = file or sys.stderr
     structlog.contextvars.clear_contextvars()
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
+        if out.isatty()
         else structlog.processors.JSONRenderer(serializer=_json)
     )
     structlog.configure(
@@ -34,7 +37,7 @@ def configure(*, level: str = "info", **bound: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[_Libraries()], level=logging.WARNING, force=True)

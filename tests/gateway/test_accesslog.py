@@ -4,16 +4,14 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import structlog
 
 from tests.gateway.support import eventually
 from vctl_agent.gateway.accesslog import AccessLog
-from vctl_agent.gateway.logwriter import Writer
+from vctl_agent.gateway.logwriter import LogFile, Writer
 from vctl_agent.gateway.passage import Passage
 
 
@@ -31,12 +29,8 @@ class Pipe(io.StringIO):
 
 
 @pytest.fixture
-def pipe() -> Iterator[Pipe]:
-    made = Pipe()
-    before = structlog.get_config()
-    structlog.configure(processors=[structlog.processors.JSONRenderer()])
-    yield made
-    structlog.configure(**before)
+def pipe() -> Pipe:
+    return Pipe()
 
 
 def passage(request_id: str = "r-1", **fields: Any) -> Passage:
@@ -45,10 +39,10 @@ def passage(request_id: str = "r-1", **fields: Any) -> Passage:
 
 
 async def test_line_says_who_got_what_and_when(pipe: Pipe):
-    log = AccessLog(file=pipe, node="n1", fleet="dev")
+    log = AccessLog(Writer(pipe), node="n1", fleet="dev")
     log.note(passage(why="stable"), 0.01234)
     log.note(passage(group="staff", held_s=0.25), 1.0)
-    log.close()
+    log.flush()
     first, second = map(json.loads, pipe.taken().splitlines())
 
     at = datetime.fromisoformat(first.pop("timestamp"))
@@ -60,19 +54,17 @@ async def test_line_says_who_got_what_and_when(pipe: Pipe):
 
 
 async def test_lines_are_written_without_being_asked_for(pipe: Pipe):
-    log = AccessLog(file=pipe)
+    log = AccessLog(Writer(pipe))
     log.note(passage("a"), 0.1)
     log.note(passage("b"), 0.1)
     said = await asyncio.to_thread(pipe.taken)
 
     assert ["a", "b"] == [json.loads(line)["request_id"] for line in said.splitlines()]
-    log.close()
 
 
 async def test_nobody_waits_for_a_log_that_is_not_read_and_what_is_dropped_is_said(pipe: Pipe):
     dropped: list[int] = []
-    log = AccessLog(file=pipe, on_drop=dropped.append)
-    log._writer = Writer(pipe, most_bytes=200_000)
+    log = AccessLog(Writer(pipe, most_bytes=200_000), on_drop=dropped.append)
     for _ in range(40):  # far more than a pipe holds
         for _ in range(100):
             log.note(passage("x" * 100), 0.1)
@@ -93,24 +85,27 @@ async def test_nobody_waits_for_a_log_that_is_not_read_and_what_is_dropped_is_sa
         return sum(said) == sum(dropped)
 
     await eventually(has_said)
-    log.close()
 
 
 async def test_log_that_nobody_reads_does_not_keep_the_program_from_ending(pipe: Pipe):
-    log = AccessLog(file=pipe)
+    writer = Writer(pipe)
+    log = AccessLog(writer)
     for _ in range(2000):
         log.note(passage("x" * 100), 0.1)
     log.flush()
-    assert log._writer is not None
-    log._writer.close(timeout_s=0.05)
+    LogFile(writer).write("and what any logger says")
+    writer.close(timeout_s=0.05)
 
-    assert pipe.taken()  # the beginning was written
+    assert writer.is_alive
+    while writer.is_alive:
+        assert pipe.taken()
 
 
 async def test_log_whose_reader_has_gone_costs_nothing(pipe: Pipe):
     os.close(pipe.reads)
-    log = AccessLog(file=pipe)
+    writer = Writer(pipe)
+    log = AccessLog(writer)
     log.note(passage(), 0.1)
-    log.close()
-    assert log._writer is not None
-    assert not log._writer.is_alive
+    log.flush()
+    writer.close()
+    assert not writer.is_alive

@@ -1,19 +1,16 @@
 """One line a request on stderr: who got what, how long it took; nothing of what was said.
 
-Lines are gathered for `EVERY_S` and written at once by a thread of their own, so that neither a
-request nor any other waits for whoever reads stderr. What waits to be written is bounded: beyond,
-lines are dropped and counted, and the log itself says how many once it can.
+Lines are gathered for `EVERY_S` and written at once by the writer's thread, so that no request
+waits for whoever reads stderr. What waits to be written is bounded: beyond, lines are dropped and
+counted, and the log itself says how many once it can.
 
-Where the program's log is JSON they are made here, since a logger that is made for everything costs
-as much as the rest of a request; for a person at a terminal, or a test, they go the way of all
-other lines.
+Where there is a writer they are made here, since a logger that is made for everything costs as much
+as the rest of a request; for a person at a terminal, or a test, they go the way of all other lines.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 import msgspec
 import structlog
@@ -49,16 +46,16 @@ class AccessLog:
     """Writes the lines.
 
     Args:
+        writer: Writes them, as JSON; None: they go the way of all other lines.
         on_drop: Told of how many lines were dropped.
-        file: Where to; stderr if not given.
         bound: What stands in every line, for example ``node="n1"``.
     """
 
     def __init__(
         self,
+        writer: Writer | None = None,
         *,
         on_drop: Callable[[int], None] = lambda _: None,
-        file: TextIO | None = None,
         **bound: str,
     ) -> None:
         self._on_drop = on_drop
@@ -68,13 +65,11 @@ class AccessLog:
         self._second_text = b""
         fixed = _encode(bound | {"level": "info", "event": "request"})
         self._fixed = b"," + fixed[1:-1] + b',"timestamp":"'
-        last = structlog.get_config()["processors"][-1]
-        self._is_json = isinstance(last, structlog.processors.JSONRenderer)
-        self._writer = Writer(file or sys.stderr) if self._is_json else None
+        self._writer = writer
 
     def note(self, passage: Passage, seconds: float) -> None:
         """Note a request that has ended."""
-        if not self._is_json:
+        if self._writer is None:
             _log.info("request", **msgspec.to_builtins(_line(passage, seconds)))
             return
         if not self._noted:
@@ -94,12 +89,6 @@ class AccessLog:
         else:
             self._dropped += len(noted)
             self._on_drop(len(noted))
-
-    def close(self) -> None:
-        """Write what is left, for as long as somebody takes it."""
-        self.flush()
-        if self._writer is not None:
-            self._writer.close()
 
     def _line(self, passage: Passage, seconds: float, at: float) -> bytes:
         line = _encode(_line(passage, seconds))

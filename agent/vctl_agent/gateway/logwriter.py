@@ -1,6 +1,10 @@
-"""Writes to a file from a thread of its own, so that who writes never waits for who reads."""
+"""Writes to a file from a thread of its own, so that who writes never waits for who reads.
+
+All that a gateway logs goes this way: a line of any kind could hold up all requests otherwise.
+"""
 
 import contextlib
+import io
 import os
 import select
 import threading
@@ -10,7 +14,27 @@ from typing import TextIO
 MOST_BYTES = 4 * 2**20
 """That wait to be written; what is more is refused."""
 
+_MORE_BYTES = 2**20
+"""That may wait of other lines, so that those of requests do not crowd them out."""
+
 CLOSE_S = 1.0
+
+
+class LogFile(io.StringIO):
+    """What a logger takes for a file: its lines are written by a `Writer`.
+
+    Args:
+        writer: Writes.
+    """
+
+    def __init__(self, writer: "Writer") -> None:
+        super().__init__()
+        self._writer = writer
+
+    def write(self, text: str) -> int:
+        """Have a line written; where too much waits it is dropped."""
+        self._writer.write(text.encode(errors="replace"), more_bytes=_MORE_BYTES)
+        return len(text)
 
 
 class Writer:
@@ -33,10 +57,15 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def write(self, text: bytes) -> bool:
-        """Have *text* written; False: too much waits, and it is not."""
+    def write(self, text: bytes, *, more_bytes: int = 0) -> bool:
+        """Have *text* written; False: too much waits, and it is not.
+
+        Args:
+            text: What to write.
+            more_bytes: That may wait for its sake beyond what may wait of any kind.
+        """
         with self._changed:
-            if self._waiting_bytes + len(text) > self._most_bytes:
+            if self._waiting_bytes + len(text) > self._most_bytes + more_bytes:
                 return False
             self._waiting.append(text)
             self._waiting_bytes += len(text)

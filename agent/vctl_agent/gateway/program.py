@@ -46,6 +46,7 @@ from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.listening import Served, serving
 from vctl_agent.gateway.live import Live
+from vctl_agent.gateway.logwriter import LogFile, Writer
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.moved import Moved
 from vctl_agent.gateway.persist import Saver, load, write_atomically
@@ -81,7 +82,9 @@ class Gateway:
         open_store: OpenStore,
         *,
         inheritance: Inheritance | None = None,
+        writer: Writer | None = None,
     ) -> None:
+        self._writer = writer
         self._settings = settings
         self._inheritance = inheritance
         self._inherited: tuple[InFlight, ...] = ()  # in flight in the process before this one
@@ -163,7 +166,7 @@ class Gateway:
             stack.callback(upstream.close)
             access_log = self._access_log()
             if access_log:
-                stack.callback(access_log.close)
+                stack.callback(access_log.flush)
             proxy = self._proxy(upstream, access_log)
             for name, run in (
                 ("saver", self._saver.run),
@@ -280,7 +283,10 @@ class Gateway:
         if not settings.has_access_log:
             return None
         return AccessLog(
-            on_drop=self._metrics.log_dropped, fleet=settings.fleet, node=settings.node
+            self._writer,
+            on_drop=self._metrics.log_dropped,
+            fleet=settings.fleet,
+            node=settings.node,
         )
 
     async def _watch(self) -> None:
@@ -330,7 +336,7 @@ def _announce(path: Path | None, address: str) -> None:
         write_atomically(path, f"{address}\n".encode())
 
 
-async def serve(settings: Settings, open_store: OpenStore) -> None:
+async def serve(settings: Settings, open_store: OpenStore, writer: Writer | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal cuts the drain short."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -346,7 +352,7 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
     inheritance = take_over(settings.state) if settings.takes_over else None
     if settings.takes_over and inheritance is None:
         _log.info("no gateway runs here whose place could be taken")
-    gateway = Gateway(settings, open_store, inheritance=inheritance)
+    gateway = Gateway(settings, open_store, inheritance=inheritance, writer=writer)
     memory.settle(loop)
     if gateway.api_keys:
         loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
@@ -369,10 +375,20 @@ def main() -> int:
         lines = [f"vctl-gateway: {problem}" for problem in cause.problems]
         sys.stderr.write("\n".join([*lines, cause.hint, ""]))
         return _USAGE
-    configure(fleet=settings.fleet, node=settings.node)
+    writer = None if sys.stderr.isatty() else Writer(sys.stderr)
+    log_file = LogFile(writer) if writer else None
+    configure(file=log_file, fleet=settings.fleet, node=settings.node)
+    try:
+        return _run(settings, writer)
+    finally:
+        if writer:
+            writer.close()
+
+
+def _run(settings: Settings, writer: Writer | None) -> int:
     try:
         settings.state.mkdir(parents=True, exist_ok=True)
-        uvloop.run(serve(settings, open_etcd(settings.store)))
+        uvloop.run(serve(settings, open_etcd(settings.store), writer))
     except (VctlError, OSError) as cause:
         _log.error("gateway cannot serve", error=str(cause), hint=getattr(cause, "hint", ""))
         return _FAILED
