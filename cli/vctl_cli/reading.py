@@ -181,7 +181,8 @@ def read_fast(
 
     reader = session.world.open_reader(session.target.settings)
     try:
-        return read(reader)
+        with session.patience.beside_thread():
+            return read(reader)
     except GatewayUnsuitable:
         return session.run(read_from)
     finally:

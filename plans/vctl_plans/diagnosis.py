@@ -99,6 +99,19 @@ def _of_fleet(fleet: Fleet, *, conductor: bool) -> Iterator[Finding]:
             "start an agent with --conduct on, or vctl-agent --conductor-only",
         )
     yield from _of_mixture(fleet.records)
+    yield from _of_keys(fleet.present())
+
+
+def _of_keys(present: Mapping[str, NodeReport]) -> Iterator[Finding]:
+    """Find gateways that ask nobody for a key beside others that do: a way around those."""
+    asks = {name: report.checks_keys for name, report in present.items()}
+    open_ones = tuple(sorted(name for name, does in asks.items() if does is False))
+    if open_ones and True in asks.values():
+        yield error(
+            "fleet",
+            f"gateways ask clients for API keys, but not those of {listed(open_ones)}",
+            "give every vctl-gateway the same --api-keys-file",
+        )
 
 
 def _of_mixture(records: Mapping[str, NodeRecord]) -> Iterator[Finding]:
@@ -144,6 +157,13 @@ def _of_node(name: str, fleet: Fleet, keys: Keys) -> Iterator[Finding]:
     yield from _of_limits(where, record.facts, report)
     yield from _of_serving(where, report, fleet)
     yield from _of_disk(where, report)
+    for service, release in sorted(report.overrides.items()):
+        yield warning(
+            where,
+            f"break-glass: its gateway serves {service} by release {release}, whatever the route"
+            " says",
+            f"on the node, once it may end: vctl-gateway override --service {service} --clear",
+        )
 
 
 def _of_engine(where: str, record: NodeRecord, report: NodeReport) -> Iterator[Finding]:

@@ -129,11 +129,18 @@ class Document(_Document, frozen=True, kw_only=True, tag_field="strategy"):
     reason: str = ""
 
 
+class Message(_Document, frozen=True, kw_only=True):
+    """One turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+
+
 class Probe(_Document, frozen=True, kw_only=True):
     """A golden prompt: what each node asks of the release first, and what it must answer."""
 
     prompt: str = ""  # a text to go on from, or
-    messages: tuple[golden.Message, ...] = ()  # a chat
+    messages: tuple[Message, ...] = ()  # a chat
     expect: str | None = None  # the whole answer, but for white space around it; or
     contains: str | None = None  # a part of it; or
     similar_to: str | None = None  # a text that it resembles by `similarity`
@@ -219,7 +226,9 @@ def golden_value(probes: tuple[Probe, ...]) -> golden.Golden:
         prompts=tuple(
             golden.GoldenPrompt(
                 prompt=probe.prompt,
-                messages=probe.messages,
+                messages=tuple(
+                    golden.Message(role=turn.role, content=turn.content) for turn in probe.messages
+                ),
                 expect=probe.expect,
                 contains=probe.contains,
                 similar_to=probe.similar_to,

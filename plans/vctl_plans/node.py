@@ -68,7 +68,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
     gateway_ok: bool = False
     overrides: dict[str, int] = {}  # service -> the release that root has it served by here
-    checks_keys: bool = False  # whether its gateway asks clients for an API key
+    checks_keys: bool | None = None  # whether its gateway asks for API keys; None: it is not heard
     # Service that moves -> release -> sessions that its gateway saw on it lately. It causes no
     # write of its own: as of when something else did.
     pins: dict[str, dict[int, int]] = {}

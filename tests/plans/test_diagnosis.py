@@ -68,6 +68,7 @@ def test_nothing_is_found_of_a_fleet_that_is_well() -> None:
         ({"kv_used": 0.97}, WARNING, "full to 97%", "larger cache"),
         ({"gateway_ok": False}, ERROR, "its gateway does not act", "--socket"),
         ({"disk_used": 0.95}, WARNING, "95% of the room", "vctl node gc"),
+        ({"overrides": {SERVICE: 7}}, WARNING, "serves support by release 7", "--clear"),
     ],
 )
 def test_what_a_node_reports_is_found(
@@ -79,6 +80,25 @@ def test_what_a_node_reports_is_found(
     assert (severity, "node a") == (finding.severity, finding.where)
     assert what in finding.what
     assert remedy in finding.remedy
+
+
+def test_gateway_that_asks_for_no_key_is_a_way_around_those_that_do() -> None:
+    """All or none is well, and of one that is not heard nothing is known."""
+    names = ("a", "b", "c")
+    records = {n: NodeRecord(node=n, boot_id=f"boot-{n}", facts=FACTS) for n in names}
+
+    def told(*asks: bool | None) -> tuple[Finding, ...]:
+        reports = {
+            n: msgspec.structs.replace(WELL, node=n, boot_id=f"boot-{n}", checks_keys=does)
+            for n, does in zip(names, asks, strict=True)
+        }
+        return found(records=records, reports=reports)
+
+    finding = only(told(False, True, False))
+    assert (ERROR, "fleet") == (finding.severity, finding.where)
+    assert "but not those of a, c" in finding.what
+    well = told(None, None, None)  # no gateway, or it is not heard
+    assert well == told(True, True, None) == told(False, False, None) == told(True, True, True)
 
 
 def test_memory_that_is_not_told_is_said_as_not_known() -> None:

@@ -17,7 +17,6 @@ from vctl_agent.gateway.state import (
     ReleaseAt,
     ReleaseId,
     RouteAt,
-    Target,
     applied,
     forwardable,
     is_behind,
@@ -27,6 +26,7 @@ from vctl_agent.gateway.state import (
     targets,
     unready,
 )
+from vctl_agent.gateway.target import Target
 from vctl_agent.local import AgentState
 from vctl_plans.errors import RestoredBackup
 from vctl_plans.groups import Groups
@@ -94,18 +94,18 @@ class Live:
         self.overdue_s: Callable[[], float] = _never  # see `watch.Source`
         self._prefix = prefix
         self._clock = clock
-        self._engine_url = engine_url
+        self._given_url = engine_url
+        self.engine_url = self._engine()
         self._sender = sender
         self._isolation_s = isolation_s
         self._was_ready = False
         self._contact: float | None = clock()  # when contact was lost; None: in contact now
         self._latch()
 
-    @property
-    def engine_url(self) -> str:
-        """Where the engine is; empty while nobody has told."""
+    def _engine(self) -> str:
+        """Return where the engine is; empty while nobody has told."""
         told = self.acted.agent.engine_url if self.acted.agent else ""
-        return (told or self._engine_url).rstrip("/")
+        return (told or self._given_url).rstrip("/")
 
     @property
     def can_forward(self) -> bool:
@@ -222,6 +222,7 @@ class Live:
     def _act(self, acted: Acted) -> None:
         _log_moved(self.acted.known.route_revisions(), acted.known.route_revisions())
         self.acted = acted
+        self.engine_url = self._engine()
         templates = self._prompts.of(acted.agent)
         self.named_headers = acted.known.named_headers()
         self.loaded = loaded(acted.known, acted.agent, templates)

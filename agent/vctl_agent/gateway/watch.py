@@ -20,6 +20,7 @@ from vctl_plans.errors import RestoredBackup, StoreError
 from vctl_plans.keys import Keys
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.port import Store
+from vctl_plans.store.settings import StoreSettings
 
 
 def _never() -> float:
@@ -106,3 +107,16 @@ async def _follow_once(live: Live, source: Source, prefix: str) -> None:
                 revision=each.revision,
                 error=each.problem,
             )
+
+
+def open_etcd(settings: StoreSettings) -> OpenStore:
+    """Return what opens etcd."""
+
+    def opened(known: Fingerprint) -> Source:
+        # Here, since it takes 150 ms (gRPC), which requests need not wait for.
+        from vctl_plans.store.etcd import EtcdStore  # noqa: PLC0415
+
+        store = EtcdStore(settings, known=known)
+        return Source(store, lambda: store.fingerprint.cluster_id, store.overdue_s)
+
+    return opened
