@@ -32,8 +32,8 @@ def vctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vctl:
     made.conduct = None
     made.put(KEYS.route("support"), a_route(stable=2, good=(1, 2), instant=(1,)))
     for node in NODES:
-        held = {"r1": NodePhase.READY, "r2": NodePhase.READY}
-        made.put(KEYS.report(node), a_report(node, route_revision=999, **held))
+        report = a_report(node, route_revision=999, r1=NodePhase.READY, r2=NodePhase.READY)
+        made.put(KEYS.report(node), report)
     return made
 
 
