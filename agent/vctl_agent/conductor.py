@@ -204,7 +204,13 @@ class Conductor:
         watching = self._watchman.observe(
             state, reports, began=clock.began, taken_over=clock.taken_over
         )
-        return Observed(reports, gone, watching, fleet.busy_beside(state.rollout.service))
+        return Observed(
+            reports,
+            gone,
+            watching,
+            drained=frozenset(node for node, said in fleet.reports.items() if said.drain),
+            others=fleet.busy_beside(state.rollout.service),
+        )
 
     async def _tell_of_drift(self, rollout: Rollout, watching: Watching | None) -> None:
         """Alert once to a step whose answers differ, whatever the machine makes of it."""
@@ -292,6 +298,7 @@ class Conductor:
             elapsed_s=now_s,
             takeovers=clock.takeovers,
             verdicts=verdicts,
+            figures=self._watchman.figures(service),
         )
         txn = progress_txn(self._keys, service, progress, fence=self._fence)
         await self._store.commit(txn)

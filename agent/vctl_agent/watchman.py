@@ -29,7 +29,7 @@ from vctl_plans.seen import Window, shifted
 from vctl_plans.snapshot import Fleet
 from vctl_plans.statistics import NodeStatistics
 from vctl_plans.store.port import Store, Update
-from vctl_plans.verdict import Outcome, Verdict
+from vctl_plans.verdict import Figure, Outcome, Verdict
 from vctl_plans.watching import KEPT, Watching
 
 _RETRY_S = 2.0
@@ -121,6 +121,11 @@ class Watchman:
         """Return what of the service's present step is to be kept for a next conductor."""
         step = self._steps.get(service)
         return step.watching.verdicts if step else ()
+
+    def figures(self, service: str) -> tuple[Figure, ...]:
+        """Return what each judge found last in the service's present step."""
+        step = self._steps.get(service)
+        return step.watching.figures if step else ()
 
     def windows(self, service: str, *, began: float) -> tuple[Window, ...]:
         """Return what was counted in the service's present step, and was not told yet.

@@ -206,7 +206,10 @@ def test_error_names_the_field_and_what_is_allowed(content: object, path: str, w
         (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
         (
             SWITCH | {"gate": {"zzz": 1}},
-            "known: free_memory, kv_used, max_absent, max_failed, max_unavailable, ready",
+            (
+                "known: free_memory, kv_used, max_absent, max_failed, max_unavailable,"
+                " max_unready, ready"
+            ),
         ),
         (SWITCH | {"service": 7}, "put it in quotes"),
     ],
@@ -401,7 +404,7 @@ FULL: dict[str, Any] = {
 }
 
 
-def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield where each field of a plan stands, and its name."""
     if isinstance(node, list):
         for n, value in enumerate(node):
