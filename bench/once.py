@@ -148,7 +148,7 @@ def _manifest(*, changed: int) -> weights.Manifest:
         leaves = blake3(str(number).encode()).digest(length=size // weights.LEAF_BYTES * 32)
         leaves = blake3(seed.encode()).digest() + leaves[32:]
         name = f"model.layers.{number:04}.weight"
-        digest = digest_of_tensor(name, "BF16", _SHAPE, size, leaves)
+        digest = digest_of_tensor(name, "BF16", _SHAPE, size=size, leaves=leaves)
         tensors.append(TensorRecord(name, "BF16", _SHAPE, size, digest, leaves))
     header = weights.scan(__file__).files[0].digest
     total = 100_000 + _TENSORS * size

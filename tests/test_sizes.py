@@ -67,13 +67,12 @@ def _functions(where: str, text: str) -> tuple[tuple[str, Function], ...]:
 
     def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
         for child in ast.iter_child_nodes(node):
-            is_function = isinstance(child, Function)
-            name = (
-                f"{prefix}{child.name}." if isinstance(child, Function | ast.ClassDef) else prefix
-            )
-            if is_function:
-                yield f"{where}:{name[:-1]}", child
-            yield from walk(child, name)
+            inner = prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                inner = f"{prefix}{child.name}."
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{where}:{inner[:-1]}", child
+            yield from walk(child, inner)
 
     return tuple(walk(ast.parse(text), ""))
 
