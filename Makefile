@@ -45,7 +45,7 @@ $(VLLM)/vllm-ok: tests/vllm/install.py
 	@touch $@
 
 test-vllm: $(VENV)/dev-ok $(VLLM)/vllm-ok
-	VCTL_VLLM=$(VLLM) $(BIN)/python -m pytest -p no:xdist -m vllm tests/vllm tests/engines
+	VCTL_VLLM=$(VLLM) $(BIN)/python -m pytest -p no:xdist -m vllm tests/engines tests/vllm
 
 #   make check   style, types, the rooms' borders, generated files up to date
 check: $(VENV)/dev-ok

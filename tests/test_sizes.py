@@ -42,8 +42,7 @@ MANY_PARAMETERS = {
     "cli/vctl_cli/fleetcollect.py:collect_fleet": _OPTIONS,
     "cli/vctl_cli/options.py:shared": "declares options for Typer",
     "cli/vctl_cli/planflags.py:plan_flags": "declares options for Typer",
-    "plans/vctl_plans/foresight.py:_refused": "what `start` was given, and its refusal",
-    "plans/vctl_plans/foresight.py:foresee": "what `start` is given",
+    "plans/vctl_plans/foresight.py:foresee": _OPTIONS,
     "plans/vctl_plans/operate.py:start": _OPTIONS,
     "plans/vctl_plans/release.py:compose": _OPTIONS,
     "plans/vctl_plans/weights/proof.py:verify_tensor": _OPTIONS,
@@ -67,12 +66,12 @@ def _functions(where: str, text: str) -> tuple[tuple[str, Function], ...]:
 
     def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
         for child in ast.iter_child_nodes(node):
-            inner = prefix
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inner = f"{prefix}{child.name}."
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield f"{where}:{inner[:-1]}", child
-            yield from walk(child, inner)
+            name = (
+                f"{prefix}{child.name}." if isinstance(child, Function | ast.ClassDef) else prefix
+            )
+            if isinstance(child, Function):
+                yield f"{where}:{name[:-1]}", child
+            yield from walk(child, name)
 
     return tuple(walk(ast.parse(text), ""))
 

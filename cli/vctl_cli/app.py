@@ -7,6 +7,7 @@ is a bug of vctl, said so. Tracebacks are for `--debug`.
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -28,10 +29,9 @@ _Refusal: Any = typer.BadParameter.__mro__[2]
 def main() -> None:
     """Run `vctl` and exit."""
     arguments = sys.argv[1:]
-    if os.environ.get(COMPLETE_VARIABLE):
-        from typer._completion_classes import completion_init  # noqa: PLC0415  only shells ask
-
-        completion_init()
+    if isinstance(sys.stdout, TextIOWrapper):
+        # What somebody gave as a reason may have characters that a terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = run(arguments, World.real())
     except ReaderLeft:
@@ -132,6 +132,12 @@ def _refuse(error: Any, world: World) -> ExitCode:
 
 
 def _tell(world: World, message: str, *, hint: str = "") -> None:
+    if world.env.get("GITHUB_ACTIONS") == "true":
+        from vctl_cli.render.ci import annotation  # noqa: PLC0415  only there
+
+        text = f"{message}\n{hint}" if hint else message
+        print(annotation("error", text), file=world.err)
+        return
     print(f"{PROGRAM}: {message}", file=world.err)
     if hint:
         print(f"  {hint}", file=world.err)

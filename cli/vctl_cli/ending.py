@@ -25,8 +25,9 @@ def exit_code(rollout: Rollout, *, asked_back: bool) -> ExitCode:
         case RolloutPhase.ROLLED_BACK:
             return done if asked_back else ExitCode.OTHERWISE
         case RolloutPhase.FAILED:
-            has_been_aborted = rollout.cause is Cause.ABORTED
-            return ExitCode.OTHERWISE if has_been_aborted else ExitCode.FAILED
+            if rollout.cause is not Cause.ABORTED:
+                return ExitCode.FAILED
+            return ExitCode.DONE if asked_back else ExitCode.OTHERWISE
         case RolloutPhase.PAUSED:
             return ExitCode.PAUSED
         case _:

@@ -9,6 +9,7 @@ import msgspec
 
 from vctl_cli.asking import ask_nodes, present_nodes
 from vctl_cli.exitcodes import ExitCode
+from vctl_cli.render.stages import Stage
 from vctl_plans.inspection import Checks, VerifyRequest
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
@@ -100,6 +101,15 @@ def node_text(node: NodeVerification) -> str:
     if not node.problems:
         return f"{node.node}: verified, {size}"
     return "\n".join(f"{node.node}: differs: {problem}" for problem in node.problems)
+
+
+def node_stages(view: FleetVerification) -> tuple[Stage, ...]:
+    """Return a stage for each node that was asked."""
+    found = [
+        Stage(node.node, "failed" if node.problems else "passed", "; ".join(node.problems))
+        for node in view.nodes
+    ]
+    return (*found, *(Stage(node, "error", "did not answer in time") for node in view.unconfirmed))
 
 
 def verdict_text(view: FleetVerification) -> str:

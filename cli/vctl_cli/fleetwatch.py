@@ -10,22 +10,23 @@ import msgspec
 from vctl_cli.commands.status import status_view
 from vctl_cli.ending import exit_code, has_ended
 from vctl_cli.exitcodes import ExitCode
+from vctl_cli.follow import Follow
 from vctl_cli.merging import merged
 from vctl_cli.options import Output
-from vctl_cli.reading import Only, fleet_of, fleet_prefixes
-from vctl_cli.render.document import line
-from vctl_cli.render.summary import summary_lines, summary_text
-from vctl_cli.render.table import status_lines, status_text
+from vctl_cli.reading import Only, fleet_of, fleet_prefixes, read_known_service
+from vctl_cli.render.document import document, line, yaml_document
+from vctl_cli.render.summary import summary_lines
+from vctl_cli.render.table import status_lines
+from vctl_cli.render.views import is_drawn
 from vctl_cli.session import Session
-from vctl_cli.summing import SummaryView, is_large, summary_view
+from vctl_cli.summing import SummaryView, sees_large, summary_view
+from vctl_cli.ticking import ticking
+from vctl_cli.watching import watch
 from vctl_plans.keys import Keys
 from vctl_plans.rollout import Rollout
 from vctl_plans.snapshot import read_services
 from vctl_plans.status import StatusView
 from vctl_plans.store.port import KeyValue, Store
-
-LATE_S = 2.0
-"""Without an answer for so long, it is said what is waited for."""
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -34,11 +35,11 @@ class Form(msgspec.Struct, frozen=True):
     kind: str
     prefixes: tuple[str, ...]  # the first is that of the services
     view: Callable[[Sequence[Sequence[KeyValue]]], Any]  # of the entries under each prefix
-    text: Callable[[Any], str]
     lines: Callable[[Any], list[str]]
 
 
 Show = Callable[[Any], None]
+Tick = Callable[[], None]
 
 
 def _form(keys: Keys, only: Only, *, is_summary: bool) -> Form:
@@ -49,12 +50,12 @@ def _form(keys: Keys, only: Only, *, is_summary: bool) -> Form:
             return summary_view(keys, parts[0], held, only=only)
 
         prefixes = (keys.services, keys.summary)
-        return Form("summary", prefixes, summed, summary_text, summary_lines)
+        return Form("summary", prefixes, summed, summary_lines)
 
     def whole(parts: Sequence[Sequence[KeyValue]]) -> StatusView:
         return status_view(keys, fleet_of(keys, parts), only=only)
 
-    return Form("status", fleet_prefixes(keys), whole, status_text, status_lines)
+    return Form("status", fleet_prefixes(keys), whole, status_lines)
 
 
 async def watch_fleet(
@@ -62,12 +63,17 @@ async def watch_fleet(
 ) -> ExitCode:
     """Show the fleet until Ctrl-C, `--timeout`, or the end of the named service's rollout.
 
+    On a terminal one service's rollout is the same picture as its tail.
     Whether it is shown whole or by its summary is chosen once, when it is first seen.
 
     Raises:
         PlanError: The service does not exist, or the tenant has none.
         StoreError: The store refused to be watched.
     """
+    if only.service and is_drawn(session):
+        follow = await rollout_of(store, session.target.keys, only.service)
+        if follow:
+            return await watch(session, store, follow)
     try:
         async with asyncio.timeout(session.target.timeout_s):
             return await _shown_to_end(session, store, only, wants_summary=wants_summary)
@@ -75,20 +81,24 @@ async def watch_fleet(
         return ExitCode.TIMED_OUT if only.service else ExitCode.DONE
 
 
+async def rollout_of(store: Store, keys: Keys, service: str) -> Follow | None:
+    """Return the service's rollout, running or last; None: it never had one.
+
+    Raises:
+        PlanError: The service does not exist.
+    """
+    rollout = (await read_known_service(store, keys, service)).service.rollout
+    return Follow(service, rollout.id, since=rollout.seq + 1) if rollout else None
+
+
 async def _shown_to_end(
     session: Session, store: Store, only: Only, *, wants_summary: bool
 ) -> ExitCode:
     keys = session.target.keys
-    where = ", ".join(session.target.settings.endpoints)
-    loop = asyncio.get_running_loop()
-    late = loop.call_later(
-        LATE_S, session.screen.say, f"etcd does not answer yet: {where}; waiting for it"
-    )
-    form = _form(keys, only, is_summary=wants_summary or await _is_large(store, keys))
-    async with aclosing(merged(store, form.prefixes)) as states:
-        with _view(session, form) as show:
+    form = _form(keys, only, is_summary=wants_summary or await sees_large(store, keys))
+    with _view(session, form) as (show, tick):
+        async with aclosing(merged(store, form.prefixes)) as states, ticking(tick):
             async for parts in states:
-                late.cancel()
                 entries = [tuple(part.entries.values()) for part in parts]
                 is_live = all(part.is_live for part in parts)
                 show(msgspec.structs.replace(form.view(entries), is_live=is_live))
@@ -98,31 +108,29 @@ async def _shown_to_end(
     raise AssertionError  # the states have no end of their own
 
 
-async def _is_large(store: Store, keys: Keys) -> bool:
-    """Look at the summary once etcd answers: a watch waits for it too."""
-    async with aclosing(store.watch(keys.summary)) as updates:  # type: ignore[type-var]
-        async for update in updates:
-            if update.is_live:
-                return is_large(update.entries.get(keys.summary))
-    raise AssertionError  # a watch has no end of its own
-
-
 def _rollout(keys: Keys, services: Sequence[KeyValue], service: str) -> Rollout | None:
     return read_services(keys, services).services[service].rollout if service else None
 
 
 @contextmanager
-def _view(session: Session, form: Form) -> Iterator[Show]:
+def _view(session: Session, form: Form) -> Iterator[tuple[Show, Tick]]:
+    """Yield what shows a view, and what is to be called now and then."""
     screen = session.screen
-    if session.output is not Output.TABLE:
-        yield lambda view: screen.data(line(view, kind=form.kind))
-    elif screen.is_terminal:
-        from vctl_cli.render.live import Picture  # noqa: PLC0415  rich costs time
+    if session.output is Output.JSON:
+        yield lambda view: screen.data(line(view, kind=form.kind)), _nothing
+    elif session.output is Output.YAML:
+        yield lambda view: screen.data(yaml_document(document(view, kind=form.kind))), _nothing
+    elif screen.can_draw:
+        from vctl_cli.render.livefleet import LiveFleet  # noqa: PLC0415  rich costs time
 
-        with Picture(screen) as picture:
-            yield lambda view: picture.draw(form.text(view))
+        with LiveFleet(screen) as live:
+            yield live.show, live.tick
     else:
-        yield _line_writer(session, form)
+        yield _line_writer(session, form), _nothing
+
+
+def _nothing() -> None:
+    """Do nothing: lines change with what they tell only."""
 
 
 def _line_writer(session: Session, form: Form) -> Show:

@@ -80,6 +80,9 @@ AllowDowntime = Annotated[
 NoWatch = Annotated[
     bool, typer.Option("--no-watch", help="Return once it is written; do not follow it.")
 ]
+Junit = Annotated[
+    str, typer.Option("--junit", metavar="FILE", help="Write a JUnit test report of how it went.")
+]
 NewService = Annotated[
     bool, typer.Option("--new-service", help="The service does not exist yet: make it.")
 ]

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from vctl_cli.options import Output, Shared
-from vctl_cli.render.screen import Screen
+from vctl_cli.render.screen import Screen, has_unicode, is_drawable
 from vctl_cli.world import World
 
 if TYPE_CHECKING:
     from vctl_cli.context import Target
+    from vctl_cli.patience import Patience
     from vctl_plans.operate import Request
     from vctl_plans.store.port import Store
 
@@ -55,6 +56,8 @@ class Session:
             self.world.err,
             is_quiet=self.shared.quiet,
             has_color=not self.world.env.get("NO_COLOR"),
+            has_unicode=has_unicode(self.world.out, self.world.env),
+            can_draw=is_drawable(self.world.out, self.world.env),
         )
 
     def service(self, given: str) -> str:
@@ -90,23 +93,53 @@ class Session:
 
         return asyncio.run(run())
 
+    @cached_property
+    def patience(self) -> "Patience":
+        """What tells, once, that etcd does not answer."""
+        from vctl_cli.patience import Patience  # noqa: PLC0415  not all commands ask etcd
+
+        return Patience(", ".join(self.target.settings.endpoints), self.screen.say)
+
     @asynccontextmanager
     async def _store(self) -> "AsyncIterator[Store]":
+        from vctl_cli.patience import PatientStore  # noqa: PLC0415  see above
+
         store = self.world.open_store(self.target.settings)
         try:
-            yield store
+            yield PatientStore(store, self.patience)
         finally:
             await store.close()
+
+    def ask(self, what: str, *, default: str, choices: Collection[str] = ()) -> str:
+        """Ask a person at a terminal; scripts and `--yes` get the default."""
+        if self.shared.yes or not (self.world.stdin.isatty() and self.world.err.isatty()):
+            return default
+        while True:
+            said: str = typer.prompt(what, default=default, err=True)
+            if not choices or said in choices:
+                return said
+            self.screen.complain(f"one of {', '.join(choices)}")
 
     def confirm(self, question: str) -> None:
         """Ask a person at a terminal; scripts and `--yes` are not asked.
 
+        Typer's own question takes Ctrl-C for a no, and it is none: who interrupts gets 130.
+
         Raises:
-            typer.Abort: The person said no.
+            typer.Abort: The person said no, or nothing.
+            KeyboardInterrupt: They interrupted.
         """
         if self.shared.yes or not (self.world.stdin.isatty() and self.world.err.isatty()):
             return
-        typer.confirm(question, abort=True, err=True)
+        self.world.err.write(f"{question} [y/N]: ")
+        self.world.err.flush()
+        try:
+            answer = self.world.stdin.readline()
+        except KeyboardInterrupt:
+            self.world.err.write("\n")
+            raise
+        if answer.strip().lower() not in {"y", "yes"}:
+            raise typer.Abort
 
 
 def session_of(ctx: typer.Context) -> Session:

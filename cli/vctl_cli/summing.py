@@ -6,6 +6,7 @@ said.
 """
 
 from collections.abc import Sequence
+from contextlib import aclosing
 
 import msgspec
 
@@ -107,6 +108,19 @@ def is_large(held: KeyValue | None) -> bool:
     """Whether the summary tells of a fleet that is too large to be read node by node."""
     found, _ = read_summary(held)
     return found is not None and found.present > LARGE
+
+
+async def sees_large(store: Store, keys: Keys) -> bool:
+    """Return the same for a watch, which waits until etcd answers.
+
+    Raises:
+        StoreError: The store refused to be watched.
+    """
+    async with aclosing(store.watch(keys.summary)) as updates:  # type: ignore[type-var]
+        async for update in updates:
+            if update.is_live:
+                return is_large(update.entries.get(keys.summary))
+    raise AssertionError  # a watch has no end of its own
 
 
 class Seen(msgspec.Struct, frozen=True):

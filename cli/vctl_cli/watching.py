@@ -10,19 +10,25 @@ from contextlib import aclosing
 from vctl_cli.ending import exit_code, has_ended
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.follow import Follow, Scene, scenes
-from vctl_cli.options import Output
 from vctl_cli.render.document import show
-from vctl_cli.render.lines import Lines, View
+from vctl_cli.render.nextsteps import next_steps, steps_text
+from vctl_cli.render.views import is_drawn, view_of
+from vctl_cli.reporting import report_rollout
 from vctl_cli.session import Session
+from vctl_cli.ticking import ticking
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue
 from vctl_plans.phase import RolloutPhase
-from vctl_plans.rollout import Rollout
 from vctl_plans.store.port import Store
 from vctl_plans.units import duration_text
 
 
 async def watch(
-    session: Session, store: Store, follow: Follow, *, asked_back: bool | None = None
+    session: Session,
+    store: Store,
+    follow: Follow,
+    *,
+    asked_back: bool | None = None,
+    junit: str = "",
 ) -> ExitCode:
     """Show a rollout until it ends or waits for a person.
 
@@ -31,60 +37,55 @@ async def watch(
         store: Where it is.
         follow: Which one.
         asked_back: Whether going back is what was wanted; None: as the rollout itself began.
+        junit: Where a test report is to be written; empty: nowhere.
 
     Raises:
         StoreError: The store refused to be watched.
+        PlanError: The report cannot be written.
     """
+    code, last = await _followed(session, store, follow, asked_back)
+    if last is not None:
+        report_rollout(session, last, code, junit=junit)
+    return code
+
+
+async def _followed(
+    session: Session,
+    store: Store,
+    follow: Follow,
+    asked_back: bool | None,  # noqa: FBT001  three values
+) -> tuple[ExitCode, Scene | None]:
+    """Return how it was left, and what was seen last."""
     last: Scene | None = None
     try:
         async with asyncio.timeout(session.target.timeout_s):
-            with _view(session, follow.since) as view:
-                async with aclosing(scenes(store, session.target.keys, follow)) as stream:
+            with view_of(session, since=follow.since) as view:
+                stream = scenes(store, session.target.keys, follow)
+                async with aclosing(stream), ticking(view.tick):
                     async for last in stream:
                         view.show(last)
                         if has_ended(last.rollout):
                             break
     except TimeoutError:
-        return _out_of_time(session, follow, last)
+        return _out_of_time(session, follow, last), last
     except asyncio.CancelledError:
-        return _interrupted(session, follow, last)
+        return _interrupted(session, follow, last), last
     assert last is not None  # noqa: S101  the stream of scenes has no end of its own
-    return _ended(session, last.rollout, asked_back)
+    return _ended(session, last, asked_back), last
 
 
-def _is_drawn(session: Session) -> bool:
-    """Whether a person sees a picture, which says what else would have to be told."""
-    is_table = session.output is Output.TABLE
-    return is_table and session.screen.is_terminal and not session.shared.quiet
-
-
-def _view(session: Session, since: int) -> View:
-    if _is_drawn(session):
-        from vctl_cli.render.live import LiveView  # noqa: PLC0415  rich's live view costs time
-
-        return LiveView(session.screen)
-    is_json = session.output is Output.JSON
-    return Lines(session.screen, session.world.now, is_json=is_json, since=since)
-
-
-def _ended(session: Session, rollout: Rollout, asked_back: bool | None) -> ExitCode:  # noqa: FBT001
+def _ended(session: Session, scene: Scene, asked_back: bool | None) -> ExitCode:  # noqa: FBT001
+    rollout = scene.rollout
     goes_back = rollout.strategy == "rollback" if asked_back is None else asked_back
     code = exit_code(rollout, asked_back=goes_back)
-    service = rollout.service
-    if rollout.phase is RolloutPhase.PAUSED:
-        verb = "promote" if rollout.awaits_promote else "resume"
-        session.screen.say(
-            f"it waits for a person: vctl rollout {verb} -s {service},"
-            f" vctl rollout abort -s {service}, or vctl rollback --now -s {service}"
-        )
-    elif code is ExitCode.UNCONFIRMED:
+    if code is ExitCode.UNCONFIRMED:
         session.screen.complain(f"unconfirmed: {', '.join(rollout.unconfirmed)}")
         session.screen.say("  they follow once they can; the same command again asks them")
-    elif code is ExitCode.FAILED:
-        session.screen.say(
-            f"what nodes say: vctl rollout status -s {service};"
-            f" once that is mended: vctl rollout retry -s {service}"
-        )
+    steps = next_steps(rollout, scene.plan)
+    if steps:
+        is_paused = rollout.phase is RolloutPhase.PAUSED
+        session.screen.say("it waits for a person:" if is_paused else "what next:")
+        session.screen.say(steps_text(steps))
     return code
 
 
@@ -120,6 +121,7 @@ async def finish(
     *,
     is_watched: bool,
     asked_back: bool | None = None,
+    junit: str = "",
 ) -> ExitCode:
     """Tell what a command has written, and follow it if that is wanted.
 
@@ -129,6 +131,7 @@ async def finish(
         decision: What was written, or that it was so already.
         is_watched: Whether to follow it.
         asked_back: See `watch`.
+        junit: See `watch`.
     """
     rollout, say = decision.rollout, session.screen.say
     match decision:
@@ -136,12 +139,12 @@ async def finish(
             say(f"nothing to do: rollout {rollout.id} already {rollout.sentence}")
         case Attach():
             say(f"rollout {rollout.id} already does this ({rollout.phase})")
-        case Begin() | Continue() if not (is_watched and _is_drawn(session)):
+        case Begin() | Continue() if not (is_watched and is_drawn(session)):
             say(f"rollout {rollout.id} of {rollout.service}: {rollout.sentence}")
     for note in decision.notes if isinstance(decision, Begin) else ():
         say(f"  to know: {note}")
     if is_watched:
         follow = Follow(rollout.service, rollout.id, _news(decision))
-        return await watch(session, store, follow, asked_back=asked_back)
+        return await watch(session, store, follow, asked_back=asked_back, junit=junit)
     show(session, rollout, kind="rollout", table=rollout.id)
     return ExitCode.DONE

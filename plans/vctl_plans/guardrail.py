@@ -18,7 +18,7 @@ from vctl_plans.interval import CONFIDENCE, Interval, Share, quantile_ratio, rat
 from vctl_plans.rollout import listed
 from vctl_plans.sketch import Sketch
 from vctl_plans.statistics import Statistics
-from vctl_plans.verdict import Outcome, Verdict
+from vctl_plans.verdict import Figure, Outcome, Verdict
 
 FEWEST_FAILURES = 5
 """Fewer failed requests prove nothing: below 5 events the chi-squared approximation under the
@@ -75,6 +75,16 @@ def judge_errors(candidate: Statistics, stable: Statistics, limits: Limits) -> V
     """Judge the ratio of the two releases' shares of failed requests."""
     over = Share(candidate.failures, candidate.requests)
     under = Share(stable.failures, stable.requests)
+    return _figured(
+        _judge_errors(over, under, limits),
+        "error ratio",
+        value=_ratio_text(over.rate, under.rate) if over.whole and under.whole else "",
+        limit=f"<= {limits.error_ratio:g}",
+        counts=f"{over.count}/{over.whole} failed, stable {under.count}/{under.whole}",
+    )
+
+
+def _judge_errors(over: Share, under: Share, limits: Limits) -> Verdict:
     figures = (
         f"error ratio: {over.count} of {over.whole} requests failed on the candidate,"
         f" {under.count} of {under.whole} on stable"
@@ -110,6 +120,12 @@ def judge_first_token(candidate: Statistics, stable: Statistics, limits: Limits)
 def judge_probes(probes: Mapping[str, bool]) -> Verdict:
     """Judge the probes' results by node."""
     failed = tuple(sorted(node for node, passed in probes.items() if not passed))
+    verdict = _judge_probes(probes, failed)
+    value = f"{len(probes) - len(failed)}/{len(probes)}" if probes else ""
+    return _figured(verdict, "probes", value=value, limit="all", counts=listed(failed))
+
+
+def _judge_probes(probes: Mapping[str, bool], failed: tuple[str, ...]) -> Verdict:
     if not probes:
         return Verdict(Outcome.INCONCLUSIVE, "probes: none has reported")
     if failed:
@@ -120,6 +136,12 @@ def judge_probes(probes: Mapping[str, bool]) -> Verdict:
 
 def judge_memory(free: Mapping[str, float], *, least: float) -> Verdict:
     """Judge the share of memory that is free on each node, 0 to 1, against the *least* allowed."""
+    verdict = _judge_memory(free, least=least)
+    value = f"{min(free.values()):.1%}" if free else ""
+    return _figured(verdict, "free memory", value=value, limit=f">= {least:.1%}")
+
+
+def _judge_memory(free: Mapping[str, float], *, least: float) -> Verdict:
     short = tuple(sorted(node for node, share in free.items() if not share >= least))
     if not free:
         return Verdict(Outcome.INCONCLUSIVE, "free memory: no node has reported")
@@ -131,6 +153,11 @@ def judge_memory(free: Mapping[str, float], *, least: float) -> Verdict:
 
 def judge_query(query: str, value: float | None, must_be: Condition) -> Verdict:
     """Judge the value of a Prometheus query; None (no answer, no series) and NaN decide nothing."""
+    shown = "" if value is None or math.isnan(value) else f"{value:g}"
+    return _figured(_judge_query(query, value, must_be), query, value=shown, limit=str(must_be))
+
+
+def _judge_query(query: str, value: float | None, must_be: Condition) -> Verdict:
     if value is None or math.isnan(value):
         shown = "no value" if value is None else "NaN"
         return Verdict(Outcome.INCONCLUSIVE, f"query {query}: {shown}, must be {must_be}")
@@ -147,7 +174,8 @@ def combine(verdicts: Iterable[Verdict]) -> Verdict:
     for outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED):
         said = [verdict.sentence for verdict in every if verdict.outcome is outcome]
         if said:
-            return Verdict(outcome, "; ".join(said))
+            figures = tuple(figure for verdict in every for figure in verdict.figures)
+            return Verdict(outcome, "; ".join(said), figures)
     return Verdict(Outcome.INCONCLUSIVE, "nothing was judged")
 
 
@@ -229,12 +257,34 @@ def _breaches(history: Sequence[Verdict]) -> int:
 
 
 def _judge_p99(what: str, candidate: Sketch, stable: Sketch, limits: Limits) -> Verdict:
+    over, under = candidate.quantile(_P99), stable.quantile(_P99)
+    return _figured(
+        _p99_verdict(what, candidate, stable, limits),
+        what,
+        value="" if over is None or under is None else _ratio_text(over, under),
+        limit=f"<= {limits.p99_ratio:g}",
+        counts=f"{_ms(candidate)}, stable {_ms(stable)}",
+    )
+
+
+def _p99_verdict(what: str, candidate: Sketch, stable: Sketch, limits: Limits) -> Verdict:
     shown = f"{_ms(candidate)} on the candidate, {_ms(stable)} on stable"
     few = _too_few(f"{what}: {shown}", candidate.total, stable.total, limits)
     if few:
         return few
     ratio = quantile_ratio(candidate, stable, _P99, confidence=limits.confidence)
     return _judge_ratio(f"{what}: {shown}", ratio, limit=limits.p99_ratio)
+
+
+def _figured(verdict: Verdict, judge: str, *, value: str, limit: str, counts: str = "") -> Verdict:
+    figure = Figure(judge, verdict.outcome, value, limit, counts)
+    return Verdict(verdict.outcome, verdict.sentence, (figure,))
+
+
+def _ratio_text(over: float, under: float) -> str:
+    if not over:
+        return "0"
+    return f"{over / under:.2f}" if under else "infinite"
 
 
 def _ms(values: Sketch) -> str:

@@ -6,7 +6,8 @@ fleet is not ready for it. A node whose agent died counts as one that is not: it
 
 The hard decision: which 64 of ten thousand. Those with the lowest hash of (release digest, node),
 so that every conductor lists the same ones, and not the same ones for every release. A node that is
-to change its base is listed no more, though it says for a moment still that it is ready.
+to change its base is listed no more, though it says for a moment still that it is ready; nor is one
+that is to be drained, which takes no new request once others are listed.
 """
 
 from collections.abc import Mapping
@@ -64,7 +65,8 @@ def standing(nodes: Fleet) -> Standing:
     """Return what the records and reports of a fleet come to."""
     ready: dict[tuple[str, int, str], dict[str, str]] = {}
     for node, report in nodes.present().items():
-        for said in report.releases if report.gateway_ok else ():
+        serves = report.gateway_ok and report.drain is None
+        for said in report.releases if serves else ():
             if said.phase is NodePhase.READY:
                 found = ready.setdefault((said.service, said.number, said.digest), {})
                 found[node] = nodes.records[node].gateway_url

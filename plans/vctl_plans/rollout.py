@@ -10,7 +10,7 @@ from vctl_plans.plan import Strategy
 from vctl_plans.release import Actor
 from vctl_plans.route import Mode, Route
 from vctl_plans.seen import Seen
-from vctl_plans.verdict import Verdict
+from vctl_plans.verdict import Figure, Verdict
 
 
 class Cause(StrEnum):
@@ -131,6 +131,7 @@ class Progress(Value, frozen=True, kw_only=True):
     elapsed_s: float
     takeovers: int = 0  # conductors that went on with this phase
     verdicts: tuple[Verdict, ...] = ()  # the last of the guardrails in this step
+    figures: tuple[Figure, ...] = ()  # what each of them found last; for people only
 
 
 def elapsed_s(progress: Progress | None, rollout: Rollout) -> float:
@@ -144,6 +145,12 @@ def judged(progress: Progress | None, rollout: Rollout) -> str:
     is_of_phase = progress and (progress.rollout, progress.seq) == (rollout.id, rollout.seq)
     said = progress.verdicts[-1:] if progress and is_of_phase else ()
     return f"{said[0].outcome}: {said[0].sentence}" if said else ""
+
+
+def figures(progress: Progress | None, rollout: Rollout) -> tuple[Figure, ...]:
+    """Return what each guardrail found last in the rollout's present phase."""
+    is_of_phase = progress and (progress.rollout, progress.seq) == (rollout.id, rollout.seq)
+    return progress.figures if progress and is_of_phase else ()
 
 
 class Entry(Value, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ PROBLEMS = 10
 _NAMED_IN_ALL = 1000
 """Nodes that one summary names, of all services: with their reasons about 300 KB."""
 
-_ORDER: tuple[str, ...] = (
+ORDER: tuple[str, ...] = (
     NodePhase.QUARANTINED,
     NodePhase.FAILED,
     NO_ENGINE,
@@ -45,6 +45,8 @@ _ORDER: tuple[str, ...] = (
     *[phase for phase in WORST_FIRST[3:] if phase is not NodePhase.READY],
     HANDING_OVER,
 )
+"""What a node may be in, worst first; what is well is not in it."""
+
 _WELL = {NodePhase.READY.value, IDLE}
 
 
@@ -115,7 +117,7 @@ def _service(
     line = service_status(service, fleet)
     said = [(node.node, *service_phase(node, service.name, fleet)) for node in nodes]
     bad = [each for each in said if each[1] not in _WELL]
-    bad.sort(key=lambda each: (_ORDER.index(each[1]), each[0]))
+    bad.sort(key=lambda each: (ORDER.index(each[1]), each[0]))
     return ServiceSummary(
         service=service.name,
         release=line.release,
@@ -140,6 +142,11 @@ def _service(
         glass=dict(list(line.glass.items())[:NAMED]),
         pins=line.pins,
     )
+
+
+def worst_first(phase: str) -> int:
+    """Return where a node's phase stands when the worst come first."""
+    return ORDER.index(phase) if phase in ORDER else len(ORDER)
 
 
 def is_older(found: ServiceSummary | None, service: Service) -> bool:

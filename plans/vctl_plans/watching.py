@@ -24,7 +24,7 @@ from vctl_plans.route import Route
 from vctl_plans.seen import Window
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.statistics import NodeStatistics, Snapshot, Statistics, window
-from vctl_plans.verdict import Outcome, Verdict
+from vctl_plans.verdict import Figure, Outcome, Verdict
 
 KEPT = 10
 """Verdicts that are remembered: the longest row of breaches that a plan can ask for."""
@@ -54,6 +54,7 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float = 0.0  # phase age at which the present window began
     before: Look = Look()  # and what was counted by then
     measures: tuple[tuple[Measure, ...], ...] = ()  # of drift, one a window
+    figures: tuple[Figure, ...] = ()  # what the judges found last, for people to see
     windows: tuple[Window, ...] = ()  # what was counted, for the history
     open_window: Window | None = None  # of the one that is not whole yet
 
@@ -138,22 +139,39 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
         until_s=round(now_s, 3),
         candidate=chronicle.rate(candidate),
         stable=chronicle.rate(stable),
+        is_earlier=seen.is_alone,
     )
     is_long = now_s - watching.since_s >= watch.interval_s
     is_enough = min(candidate.requests, stable.requests) >= watch.min_requests
+    bare = Verdict(verdict.outcome, verdict.sentence)
     if not (is_long and (is_enough or verdict.outcome is Outcome.FAILED)):
-        return msgspec.structs.replace(watching, open=verdict, open_window=counted)
+        # Of a window that has just begun the figures would be of next to nothing.
+        is_news = not watching.verdicts or verdict.outcome is not Outcome.INCONCLUSIVE
+        figures = verdict.figures if is_news else watching.figures
+        return msgspec.structs.replace(watching, open=bare, open_window=counted, figures=figures)
     measures = watching.measures
     if watch.drift:
         measures = (*measures, drift.measure(candidate, stable))[-KEPT:]
+    finding = _finding(watch.drift, measures)
     return Watching(
-        verdicts=(*watching.verdicts, verdict)[-KEPT:],
-        finding=_finding(watch.drift, measures),
+        verdicts=(*watching.verdicts, bare)[-KEPT:],
+        finding=finding,
         since_s=now_s,
         before=seen,
         measures=measures,
+        figures=(*verdict.figures, *_of_drift(finding, watch.drift, measures)),
         windows=chronicle.thinned((*watching.windows, counted), most=KEPT_WINDOWS),
     )
+
+
+def _of_drift(
+    finding: Finding | None, limits: DriftLimits | None, measures: tuple[tuple[Measure, ...], ...]
+) -> tuple[Figure, ...]:
+    if finding is None or limits is None or not measures:
+        return ()
+    worst = max(measures[-1], key=lambda each: each.psi)
+    value, counts = f"PSI {worst.psi:.2f}", f"of {worst.dimension}"
+    return (Figure("drift", finding.verdict.outcome, value, f"<= {limits.psi:g}", counts),)
 
 
 def _counted(before: Look, seen: Look, *, least: int) -> tuple[Statistics, Statistics]:

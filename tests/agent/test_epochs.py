@@ -171,7 +171,7 @@ async def test_engine_that_goes_away_meanwhile_is_said(node: Node, tmp_path: Pat
         await goes_on.wait()
         raise TemporaryEngineError("the engine does not answer")
 
-    node.engine.answer = never  # type: ignore[method-assign,assignment]
+    node.engine.answer = never  # type: ignore[method-assign]
     await node.counted.flush()
     await node.settle(lambda: node.phase(1) is NodePhase.FAILED)
     goes_on.set()

@@ -7,10 +7,14 @@ import msgspec
 from tests.builders import NODES, SERVICE, a_rollout, a_route
 from tests.cli.support import KEYS, write_decision
 from vctl_cli.follow import Follow, Scene, scenes
+from vctl_cli.summing import LARGE
 from vctl_plans.codec import encode
 from vctl_plans.phase import RolloutPhase as P
-from vctl_plans.rollout import Entry, Rollout, Roster
+from vctl_plans.plan import Plan
+from vctl_plans.rollout import Entry, Progress, Rollout, Roster
 from vctl_plans.store.memory import MemoryStore
+from vctl_plans.summary import ServiceSummary, Summary
+from vctl_plans.verdict import Figure, Outcome
 
 FOLLOW = Follow(SERVICE, "r2")
 
@@ -86,3 +90,25 @@ async def test_store_that_is_away_is_seen_and_the_last_state_kept():
     found = await collected(store, 2, cut)
     assert [scene.is_live for scene in found] == [True, False]
     assert msgspec.structs.replace(found[1], is_live=True) == found[0]
+
+
+async def test_large_fleet_is_followed_by_its_summary():
+    """Ten thousand reports would be read for nothing."""
+    store = await a_store(a_rollout(), "one")
+    said = ServiceSummary(service=SERVICE, phases={"ready": 9999})
+    await store.put(KEYS.summary, encode(Summary(present=LARGE + 1, services=(said,))))
+    (scene,) = await collected(store, 1)
+    assert scene.nodes == ()
+    assert scene.counted == said
+
+
+async def test_scene_has_the_plan_and_what_each_guardrail_found_last():
+    plan = Plan(service=SERVICE, strategy="full-switch")
+    rollout = a_rollout(plan=plan.digest)
+    store = await a_store(rollout, "one")
+    figure = Figure("error ratio", Outcome.PASSED, "1.02", "<= 1.5")
+    progress = Progress(rollout="r2", seq=0, elapsed_s=2.0, figures=(figure,))
+    await store.put(KEYS.plan(plan.digest), encode(plan))
+    await store.put(KEYS.progress(SERVICE), encode(progress))
+    (scene,) = await collected(store, 1)
+    assert (plan, (figure,)) == (scene.plan, scene.figures)

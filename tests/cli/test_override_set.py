@@ -33,8 +33,8 @@ def on_two(**more: object) -> Vctl:
     rollout = a_rollout(P.CONVERGED, confirmed=3)
     vctl = a_fleet(releases=3, route=route, rollout=rollout)
     for node in NODES:
-        held = {"r1": NodePhase.READY, "r2": NodePhase.READY}
-        vctl.put(KEYS.report(node), a_report(node, route_revision=999, **held))
+        report = a_report(node, route_revision=999, r1=NodePhase.READY, r2=NodePhase.READY)
+        vctl.put(KEYS.report(node), report)
     return vctl
 
 

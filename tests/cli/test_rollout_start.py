@@ -75,10 +75,11 @@ def test_failure_ends_with_what_to_look_at_and_what_to_do(adapter: Path):
     vctl = a_fleet()
     vctl.conduct = conductor((P.FAILED, "refused by a; no traffic moved", {}))
     said = vctl("rollout", "start", "--adapter", str(adapter))
-    assert said.err.splitlines()[-1] == (
-        "what nodes say: vctl rollout status -s support;"
-        " once that is mended: vctl rollout retry -s support"
-    )
+    assert said.err.splitlines()[-3:] == [
+        "what next:",
+        "  vctl rollout status -s support  what the nodes say",
+        "  vctl rollout retry -s support   once that is mended",
+    ]
 
 
 ENDS: list[tuple[Scene, int]] = [

@@ -132,8 +132,9 @@ def test_rollout_watch_on_a_terminal_leaves_the_last_picture():
     vctl.out = Terminal()
     said = vctl("rollout", "watch")
     assert said.code == 4
-    assert "support: release 1 -> 2 (full-switch, rollout r2)" in said.out
-    assert "phase    paused" in said.out
+    assert "support  release 1 -> 2" in said.out
+    assert "paused" in said.out
+    assert "vctl rollout resume -s support  go on from here" in said.err
 
 
 def test_rollout_watch_without_any_rollout_is_7():

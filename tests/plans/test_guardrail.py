@@ -26,7 +26,7 @@ from vctl_plans.guardrail import (
 )
 from vctl_plans.sketch import Counts, Sketch, SketchRecorder
 from vctl_plans.statistics import Statistics
-from vctl_plans.verdict import Outcome, Verdict
+from vctl_plans.verdict import Figure, Outcome, Verdict
 
 PASSED, FAILED, INCONCLUSIVE = Outcome.PASSED, Outcome.FAILED, Outcome.INCONCLUSIVE
 P, F, U = (Verdict(outcome, outcome.value) for outcome in (PASSED, FAILED, INCONCLUSIVE))
@@ -193,6 +193,29 @@ def test_what_is_no_condition_is_refused(text) -> None:
 def test_combined_verdict_is_the_worst_with_its_sentences(verdicts, expected) -> None:
     """And of nothing, none."""
     assert expected == combine(verdicts)
+
+
+def test_every_judge_tells_its_figures_in_columns() -> None:
+    """And a combined verdict holds them all, of those that make it so and of the others."""
+    limits = Limits()
+    verdict = combine(
+        (
+            judge_errors(failing(20, 200), failing(18, 1800), limits),
+            judge_errors(failing(0, 0), failing(0, 9), limits),
+            judge_latency(timed(*[2.0] * 200), timed(*[1.0] * 200), limits),
+            judge_probes({"a": True, "b": False}),
+            judge_memory({"a": 0.25}, least=0.2),
+            judge_query("q", None, Condition("<=", 1)),
+        )
+    )
+    assert verdict.figures == (
+        Figure("error ratio", FAILED, "10.00", "<= 1.5", "20/200 failed, stable 18/1800"),
+        Figure("error ratio", INCONCLUSIVE, "", "<= 1.5", "0/0 failed, stable 0/9"),
+        Figure("p99 latency", INCONCLUSIVE, "2.01", "<= 1.2", "1994 ms, stable 990 ms"),
+        Figure("probes", FAILED, "1/2", "all", "b"),
+        Figure("free memory", PASSED, "25.0%", ">= 20.0%"),
+        Figure("q", INCONCLUSIVE, "", "<= 1"),
+    )
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,18 @@ def test_window_is_whole_when_it_has_lasted_and_has_enough() -> None:
     assert ([Outcome.PASSED], 30.0, None) == (outcomes(whole), whole.since_s, whole.open)
 
 
+def test_figures_are_the_last_that_say_something() -> None:
+    """A window that has just begun does not wipe out what the whole one before it showed."""
+    begun = watched((1.0, both(10)))
+    whole = watched((30.0, both(100)))
+    next_one = watched((30.0, both(100)), (31.0, both(101)))
+
+    assert "0/10 failed, stable 0/10" == begun.figures[0].counts
+    assert "0/100 failed, stable 0/100" == whole.figures[0].counts
+    assert whole.figures == next_one.figures
+    assert () == whole.verdicts[0].figures  # what is kept stays small
+
+
 def test_quiet_service_gets_longer_windows() -> None:
     """And not windows that say nothing."""
     quiet = watched((30.0, both(30)), (60.0, both(49)), (70.0, both(50)))

@@ -25,6 +25,20 @@ AGENT: tuple[Mutant, ...] = (
         tests=("tests/plans/test_node_machine.py",),
     ),
     Mutant(
+        name="take for an orphan what a request may mean",
+        file=f"{_PLANS}/orphans.py",
+        old="    if (named | requested) - known:\n",
+        new="    if named - known:\n",
+        tests=("tests/agent/test_orphans.py",),
+    ),
+    Mutant(
+        name="let a release be ready by what goes as an orphan",
+        file=f"{_AGENT}/doing.py",
+        old="        self.phases[name] = NodePhase.DRAINING\n",
+        new="        self.phases[name] = NodePhase.READY\n",
+        tests=("tests/agent/test_orphans.py",),
+    ),
+    Mutant(
         name="ask nothing again after a flush",
         file=f"{_AGENT}/engines/epochs.py",
         old="        self._probed.expire()\n        try:\n",

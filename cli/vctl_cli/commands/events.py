@@ -64,7 +64,7 @@ def events(
         age = timedelta(seconds=duration_s(since, path="--since"))
         oldest = utc_text(session.world.now() - age)
     view = events_view(keys, found, oldest=oldest)
-    show(session, view, kind="events", table=lambda: _text(view))
+    show(session, view, kind="events", table=lambda: _text(view), is_paged=True)
     return ExitCode.DONE
 
 

@@ -76,7 +76,7 @@ def diff(
     name = session.service(given or service)
     known = service_of(session.target.keys, read_fleet(session), name)
     view = release_diff(session, known, *numbers)
-    show(session, view, kind="release-diff", table=lambda: _text(view))
+    show(session, view, kind="release-diff", table=lambda: _text(view), is_paged=True)
     return ExitCode.DONE if view.is_equal else ExitCode.FAILED
 
 

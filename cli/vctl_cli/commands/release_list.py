@@ -39,7 +39,7 @@ def list_releases(ctx: typer.Context, *, service: Service = "") -> ExitCode:
     session = session_of(ctx)
     known, name = read_fleet(session), session.service(service)
     view = releases_view(service_of(session.target.keys, known, name))
-    show(session, view, kind="releases", table=lambda: _text(view))
+    show(session, view, kind="releases", table=lambda: _text(view), is_paged=True)
     return ExitCode.DONE
 
 

@@ -10,7 +10,7 @@ import typer
 
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import AllowDowntime, NoWatch, Reason, Service
+from vctl_cli.options import AllowDowntime, Junit, NoWatch, Reason, Service
 from vctl_cli.reading import Reading, read_known_service
 from vctl_cli.session import session_of
 from vctl_plans.document import RollbackDocument, resolve
@@ -43,6 +43,7 @@ def rollback(
     reason: Reason = "",
     allow_downtime: AllowDowntime = False,
     no_watch: NoWatch = False,
+    junit: Junit = "",
 ) -> ExitCode:
     """Return a service to an earlier release.
 
@@ -65,7 +66,9 @@ def rollback(
             request=request,
             allow_downtime=allow_downtime,
         )
-        return await finish(session, store, decision, is_watched=not no_watch, asked_back=True)
+        return await finish(
+            session, store, decision, is_watched=not no_watch, asked_back=True, junit=junit
+        )
 
     return session.run(run)
 

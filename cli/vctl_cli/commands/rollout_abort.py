@@ -3,7 +3,7 @@
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import NoWatch, Reason, Service
+from vctl_cli.options import Junit, NoWatch, Reason, Service
 from vctl_cli.session import session_of
 from vctl_cli.steering import steered
 from vctl_cli.watching import finish
@@ -17,6 +17,7 @@ def abort(
     service: Service = "",
     reason: Reason = "",
     no_watch: NoWatch = False,
+    junit: Junit = "",
 ) -> ExitCode:
     """Give a rollout up; nothing is revoked.
 
@@ -30,7 +31,8 @@ def abort(
 
     async def run(store: Store) -> ExitCode:
         decision = await steered(store, session.target.keys, name, event)
-        code = await finish(session, store, decision, is_watched=not no_watch, asked_back=True)
-        return ExitCode.DONE if code is ExitCode.OTHERWISE else code
+        return await finish(
+            session, store, decision, is_watched=not no_watch, asked_back=True, junit=junit
+        )
 
     return session.run(run)

@@ -30,7 +30,7 @@ def history(ctx: typer.Context, *, service: Service = "") -> ExitCode:
     session = session_of(ctx)
     name = session.service(service)
     view = session.run(lambda store: read_history(store, session.target.keys, name))
-    show(session, view, kind="history", table=lambda: _text(view))
+    show(session, view, kind="history", table=lambda: _text(view), is_paged=True)
     return ExitCode.DONE
 
 

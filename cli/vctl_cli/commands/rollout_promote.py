@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import NoWatch, Reason, Service
+from vctl_cli.options import Junit, NoWatch, Reason, Service
 from vctl_cli.session import session_of
 from vctl_cli.steering import steered
 from vctl_cli.watching import finish
@@ -22,6 +22,7 @@ def promote(
     ] = False,
     reason: Reason = "",
     no_watch: NoWatch = False,
+    junit: Junit = "",
 ) -> ExitCode:
     """Let a rollout go on to its next step now.
 
@@ -34,6 +35,6 @@ def promote(
 
     async def run(store: Store) -> ExitCode:
         decision = await steered(store, session.target.keys, name, event)
-        return await finish(session, store, decision, is_watched=not no_watch)
+        return await finish(session, store, decision, is_watched=not no_watch, junit=junit)
 
     return session.run(run)

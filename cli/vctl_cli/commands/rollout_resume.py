@@ -3,7 +3,7 @@
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import NoWatch, Reason, Service
+from vctl_cli.options import Junit, NoWatch, Reason, Service
 from vctl_cli.session import session_of
 from vctl_cli.steering import steered
 from vctl_cli.watching import finish
@@ -17,6 +17,7 @@ def resume(
     service: Service = "",
     reason: Reason = "",
     no_watch: NoWatch = False,
+    junit: Junit = "",
 ) -> ExitCode:
     """Let a paused rollout go on.
 
@@ -29,6 +30,6 @@ def resume(
 
     async def run(store: Store) -> ExitCode:
         decision = await steered(store, session.target.keys, name, event)
-        return await finish(session, store, decision, is_watched=not no_watch)
+        return await finish(session, store, decision, is_watched=not no_watch, junit=junit)
 
     return session.run(run)

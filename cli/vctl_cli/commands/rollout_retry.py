@@ -4,7 +4,7 @@ import typer
 
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import NoWatch, Reason, Service
+from vctl_cli.options import Junit, NoWatch, Reason, Service
 from vctl_cli.reading import Reading, read_known_service
 from vctl_cli.session import session_of
 from vctl_cli.watching import finish
@@ -24,6 +24,7 @@ def retry(
     service: Service = "",
     reason: Reason = "",
     no_watch: NoWatch = False,
+    junit: Junit = "",
 ) -> ExitCode:
     """Start the last rollout again.
 
@@ -35,7 +36,7 @@ def retry(
 
     async def run(store: Store) -> ExitCode:
         decision = await tried_again(store, session.target.keys, name, request)
-        return await finish(session, store, decision, is_watched=not no_watch)
+        return await finish(session, store, decision, is_watched=not no_watch, junit=junit)
 
     return session.run(run)
 

@@ -13,7 +13,7 @@ import typer
 from vctl_cli.artifacts import bring, refuse_misfit
 from vctl_cli.deciding import carry_out
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import NoWatch
+from vctl_cli.options import Junit, NoWatch
 from vctl_cli.planfile import Variables, read_file, read_text, to_yaml
 from vctl_cli.planflags import Flags, with_plan_flags
 from vctl_cli.reading import Reading, read_known_service, read_service
@@ -58,6 +58,7 @@ def start(
     *,
     flags: Flags,
     no_watch: NoWatch = False,
+    junit: Junit = "",
     print_plan: Annotated[
         bool, typer.Option("--print-plan", help="Print the plan file that this means, and stop.")
     ] = False,
@@ -79,7 +80,7 @@ def start(
 
     async def act(store: Store) -> ExitCode:
         decision = await begin(session, store, document, flags)
-        return await finish(session, store, decision, is_watched=not no_watch)
+        return await finish(session, store, decision, is_watched=not no_watch, junit=junit)
 
     return session.run(act)
 

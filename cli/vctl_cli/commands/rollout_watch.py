@@ -4,7 +4,7 @@ import typer
 
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.follow import Follow
-from vctl_cli.options import Service
+from vctl_cli.options import Junit, Service
 from vctl_cli.reading import read_known_service
 from vctl_cli.session import session_of
 from vctl_cli.watching import watch as follow_to_end
@@ -13,7 +13,7 @@ from vctl_plans.keys import Keys
 from vctl_plans.store.port import Store
 
 
-def watch(ctx: typer.Context, *, service: Service = "") -> ExitCode:
+def watch(ctx: typer.Context, *, service: Service = "", junit: Junit = "") -> ExitCode:
     """Follow a rollout to its end.
 
     Ends at every end of the rollout and when it pauses; the exit code says how it stands.
@@ -23,7 +23,7 @@ def watch(ctx: typer.Context, *, service: Service = "") -> ExitCode:
 
     async def run(store: Store) -> ExitCode:
         follow = await present_rollout(store, session.target.keys, name)
-        return await follow_to_end(session, store, follow)
+        return await follow_to_end(session, store, follow, junit=junit)
 
     return session.run(run)
 

@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import Direct, KindOption, MaxHeader, Root, Service, Threads
+from vctl_cli.options import Direct, Junit, KindOption, MaxHeader, Root, Service, Threads
 from vctl_cli.render.document import show
-from vctl_cli.render.verification import tensor_text, verification_text
+from vctl_cli.render.verification import (
+    TensorView,
+    VerifyView,
+    path_stages,
+    tensor_text,
+    verification_text,
+)
+from vctl_cli.reporting import report_checks
 from vctl_cli.scanning import Scanning, header_bytes, kind_of
 from vctl_cli.session import Session, session_of
 from vctl_cli.verifying import expectation, verified_tensor, verified_whole
@@ -49,6 +56,7 @@ def verify_weights(
     direct: Direct = False,
     threads: Threads = None,
     max_header: MaxHeader = "",
+    junit: Junit = "",
 ) -> ExitCode:
     """Hash weights and compare them with their root.
 
@@ -62,20 +70,27 @@ def verify_weights(
     """
     session = session_of(ctx)
     if path is None:
-        return verify_nodes(session, service)
+        return verify_nodes(session, service, junit=junit)
     how = Scanning(session.screen, threads, header_bytes(max_header), direct, kind_of(kind))
     expected = expectation(path, root=root, manifest=manifest, tensor=tensor, screen=how.screen)
     if tensor:
         found = verified_tensor(path, tensor, expected, how, is_whole=b3sum or since_verified)
         show(session, found, kind="tensor-verification", table=lambda: tensor_text(found))
-        return ExitCode.DONE if found.is_verified else ExitCode.FAILED
+        return report_path(session, found, junit=junit)
     state = session.world.state_path / "verified" if since_verified else None
     view = verified_whole(path, expected, how, state=state, has_sums=b3sum)
     show(session, view, kind="verification", table=lambda: verification_text(view))
-    return ExitCode.FAILED if view.differences else ExitCode.DONE
+    return report_path(session, view, junit=junit)
 
 
-def verify_nodes(session: Session, service: str) -> ExitCode:
+def report_path(session: Session, view: VerifyView | TensorView, *, junit: str) -> ExitCode:
+    """Return how a verification ended, having reported it."""
+    code = ExitCode.FAILED if view.differences else ExitCode.DONE
+    report_checks(session, f"weights at {view.path}", path_stages(view), code, junit=junit)
+    return code
+
+
+def verify_nodes(session: Session, service: str, *, junit: str = "") -> ExitCode:
     """Have all nodes hash again, and show what each found.
 
     Raises:
@@ -100,6 +115,9 @@ def verify_nodes(session: Session, service: str) -> ExitCode:
             ),
         )
         show(session, view, kind="fleet-verification", table=fleetverify.verdict_text(view))
+        title = f"what the nodes of fleet {session.target.keys.fleet} serve from"
+        found = fleetverify.node_stages(view)
+        report_checks(session, title, found, view.exit_code, junit=junit)
         return view.exit_code
 
     return session.run(act)

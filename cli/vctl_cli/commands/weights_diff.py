@@ -54,7 +54,7 @@ def weights_diff(
     how = Scanning(session.screen, threads, header_bytes(max_header), direct)
     sides = tuple(side(path, how, is_hashed=hash_files) for path in (a, b))
     view = diff_view(*sides, how=how, has_values=not no_values)
-    show(session, view, kind="weights-diff", table=lambda: diff_text(view))
+    show(session, view, kind="weights-diff", table=lambda: diff_text(view), is_paged=True)
     return ExitCode.DONE if view.is_equal else ExitCode.FAILED
 
 

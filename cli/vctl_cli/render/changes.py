@@ -13,6 +13,7 @@ from vctl_cli.ending import has_ended
 from vctl_cli.follow import Scene
 from vctl_plans.rollout import listed
 from vctl_plans.status import HANDING_OVER, NO_ENGINE, STARTING, NodeStatus
+from vctl_plans.summary import ServiceSummary
 
 EARLIER = "earlier "
 """Stands where the time would, as wide."""
@@ -26,7 +27,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rollout: str
     phase: str = ""  # the rollout's; of kind nodes: theirs
     release: int = 0
-    nodes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()  # of kind nodes; none: the text counts those of a large fleet
     text: str = ""  # a decision's sentence, a node's reason
     is_earlier: bool = False  # a decision from before whoever follows came
 
@@ -40,6 +41,7 @@ class Changes:
         self._seq = -1
         self._is_live = True
         self._nodes: dict[str, Said] = {}
+        self._counted = ""
         self._is_first = True
 
     def next(self, scene: Scene) -> list[Change]:
@@ -75,6 +77,8 @@ class Changes:
         ]
 
     def _of_nodes(self, scene: Scene) -> list[Change]:
+        if scene.counted:
+            return self._of_counts(scene, scene.counted)
         target = scene.rollout.back_to or scene.rollout.to_release
         groups: dict[Said, list[str]] = {}
         for node in scene.nodes:
@@ -88,6 +92,15 @@ class Changes:
             _change(scene, kind="nodes", nodes=tuple(names), **said._asdict())
             for said, names in groups.items()
         ]
+
+    def _of_counts(self, scene: Scene, counted: ServiceSummary) -> list[Change]:
+        """Return how the nodes of a large fleet stand, as the conductor counts them."""
+        phases = sorted(counted.phases.items(), key=lambda item: (-item[1], item[0]))
+        text = ", ".join(f"{count} {phase}" for phase, count in phases)
+        if text == self._counted:
+            return []
+        self._counted = text
+        return [_change(scene, kind="nodes", text=text)]
 
 
 class Said(NamedTuple):
@@ -113,6 +126,8 @@ def _change(scene: Scene, **fields: object) -> Change:
 def change_text(change: Change, now: datetime) -> str:
     """Return a change as one plain line with its time, which of an earlier one is not known."""
     time = EARLIER if change.is_earlier else f"{now:%H:%M:%S}"
+    if change.kind == "nodes" and not change.nodes:
+        return f"{time}  nodes: {change.text}"
     if change.kind == "nodes":
         reason = f": {change.text}" if change.text else ""
         is_of_node = change.phase in {STARTING, NO_ENGINE}  # whatever the release

@@ -7,7 +7,14 @@ from vctl_cli.options import Output
 from vctl_cli.session import Session
 
 
-def show(session: Session, view: Any, *, kind: str, table: str | Callable[[], str]) -> None:
+def show(
+    session: Session,
+    view: Any,
+    *,
+    kind: str,
+    table: str | Callable[[], str],
+    is_paged: bool = False,
+) -> None:
     """Write *view* in the form that was asked for.
 
     Args:
@@ -15,9 +22,16 @@ def show(session: Session, view: Any, *, kind: str, table: str | Callable[[], st
         view: A struct, or a mapping.
         kind: What the view is, as its first field.
         table: The text for people; a callable where making it costs time.
+        is_paged: Whether it is read from its beginning, and may be long.
     """
     if session.output is Output.TABLE:
-        session.screen.data(table if isinstance(table, str) else table())
+        text = table if isinstance(table, str) else table()
+        if is_paged and session.screen.can_draw:
+            from vctl_cli.render.pager import page  # noqa: PLC0415  few are that long
+
+            page(session.screen, text, session.world.env)
+        else:
+            session.screen.data(text)
         return
     import msgspec  # noqa: PLC0415  a table needs none of it
 
@@ -36,6 +50,13 @@ def line(view: Any, *, kind: str) -> str:
     import msgspec  # noqa: PLC0415
 
     return msgspec.json.encode(document(view, kind=kind)).decode()
+
+
+def yaml_document(content: dict[str, Any]) -> str:
+    """Return *content* as one document of a stream."""
+    import yaml  # noqa: PLC0415
+
+    return f"---\n{yaml.safe_dump(content, sort_keys=False, allow_unicode=True)}"
 
 
 def document(view: Any, *, kind: str) -> dict[str, Any]:

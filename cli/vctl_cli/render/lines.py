@@ -1,8 +1,8 @@
-"""The tail where no terminal is: one line a change, plain or JSON, no control codes."""
+"""The tail where no terminal is: one line a change, or a document, and no control codes."""
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -27,37 +27,77 @@ class View(Protocol):
         """Show *scene*, after those before it."""
         ...
 
+    def tick(self) -> None:
+        """Do what only time demands."""
+        ...
+
+
+Write = Callable[[Change, datetime], None]
+"""Writes one change, with the time at which it was seen."""
+
 
 class Lines:
     """Writes what changed from scene to scene; of a quiet tail only the last decision."""
 
     def __init__(
-        self, screen: Screen, now: Callable[[], datetime], *, is_json: bool, since: int = 0
+        self,
+        write: Write,
+        now: Callable[[], datetime],
+        *,
+        is_quiet: bool,
+        since: int = 0,
+        close: Callable[[datetime], None] | None = None,
     ) -> None:
-        self._screen = screen
+        self._write = write
         self._now = now
-        self._is_json = is_json
+        self._close = close
+        self._is_quiet = is_quiet
         self._changes = Changes(since)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        if self._close:
+            self._close(self._now())
 
     def show(self, scene: Scene) -> None:
         """Write what was not written yet."""
         found = self._changes.next(scene)
-        if self._screen.is_quiet:
+        if self._is_quiet:
             found = found[-1:] if has_ended(scene.rollout) else []
         for change in found:
-            self._write(change)
+            self._write(change, self._now())
 
-    def _write(self, change: Change) -> None:
-        now = self._now()
-        if self._is_json:
-            content = {"kind": change.kind, "time": now.isoformat(timespec="milliseconds")}
-            content |= msgspec.to_builtins(change)
-            self._screen.data(msgspec.json.encode(content).decode())
-        else:
-            self._screen.data(change_text(change, now))
+    def tick(self) -> None:
+        """Write nothing: only changes are lines."""
+
+
+def plain(screen: Screen) -> Write:
+    """Return what writes a change as a line for people."""
+    return lambda change, now: screen.data(change_text(change, now))
+
+
+def as_json(screen: Screen) -> Write:
+    """Return what writes a change as an object on a line."""
+
+    def write(change: Change, now: datetime) -> None:
+        screen.data(msgspec.json.encode(_content(change, now)).decode())
+
+    return write
+
+
+def as_yaml(screen: Screen) -> Write:
+    """Return what writes a change as a document of a YAML stream."""
+    from vctl_cli.render.document import yaml_document  # noqa: PLC0415  few want it
+
+    return lambda change, now: screen.data(yaml_document(_content(change, now)))
+
+
+def _content(change: Change, now: datetime) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "kind": change.kind,
+        "time": now.isoformat(timespec="milliseconds"),
+    }
+    content.update(msgspec.to_builtins(change))
+    return content

@@ -1,108 +1,76 @@
-"""The tail on a terminal: one calm picture that is drawn anew when something changed.
+"""The tail on a terminal: one calm picture, drawn anew when something changed or time passed."""
 
-It fits 80 columns and says the same without colour: colour only repeats what the words say. Nodes
-are grouped by phase, the worst first, so that thousands fit.
-"""
-
+import time
+from collections.abc import Callable
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
+from vctl_cli.ending import has_ended
 from vctl_cli.follow import Scene
-from vctl_cli.render.changes import Said, word
+from vctl_cli.render.picture import Frame, rollout_picture
 from vctl_cli.render.screen import Screen
-from vctl_cli.render.traffic import phase_text, traffic_text
-from vctl_plans.rollout import listed
+from vctl_cli.render.terminal import Picture, glyphs
+from vctl_plans.verdict import Figure
 
-SHOWN_DECISIONS = 5
-
-_GOOD, _BAD, _BUSY = "green", "red", "yellow"
-_STYLES = {
-    "ready": _GOOD, "converged": _GOOD, "rolled_back": _GOOD,
-    "failed": _BAD, "quarantined": _BAD, "absent": _BAD, "no engine": _BAD, "handing over": _BUSY,
-    "paused": _BUSY, "superseded": _BUSY,
-}  # fmt: skip
+_REDRAWN_EVERY_S = 1.0
 
 
-class Picture:
-    """A place on the terminal that is drawn anew; what it showed last stays there."""
+class LiveView:
+    """A rollout's scenes, each in the place of the last.
 
-    def __init__(self, screen: Screen) -> None:
-        console = Console(file=screen.out, no_color=not screen.has_color, highlight=False)
-        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+    Between two scenes the time goes on by this machine's clock: the conductor writes down how long
+    a phase has lasted every few seconds only, and a phase is at least as old as was seen before.
+    """
+
+    def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
+        self._picture = Picture(screen)
+        self._glyphs = glyphs(screen)
+        self._clock = clock
+        self._scene: Scene | None = None
+        self._phase: tuple[str, int] = ("", -1)
+        self._began = 0.0
+        self._step: tuple[str, int] = ("", -1)
+        self._figures: tuple[Figure, ...] = ()
+        self._drawn = 0.0
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._picture.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def draw(self, content: RenderableType) -> None:
-        """Put *content* in the place of what was there."""
-        shown = Text(content) if isinstance(content, str) else content
-        # The empty line is where a terminal echoes ^C: on a full last line it would wrap, and the
-        # next picture would be drawn one line too low.
-        self._live.update(Group(shown, Text()), refresh=True)
-
-
-class LiveView(Picture):
-    """A rollout's scenes, each in the place of the last."""
+    def __exit__(self, *error: object) -> None:
+        self._picture.__exit__(*error)
 
     def show(self, scene: Scene) -> None:
         """Draw *scene*."""
-        self.draw(picture(scene))
+        rollout, now = scene.rollout, self._clock()
+        phase, step = (rollout.id, rollout.seq), (rollout.id, rollout.step)
+        began = now - scene.elapsed_s
+        self._began = min(self._began, began) if phase == self._phase else began
+        if step != self._step:
+            self._figures = ()
+        self._figures = scene.figures or self._figures
+        self._phase, self._step, self._scene = phase, step, scene
+        self._draw()
 
+    def tick(self) -> None:
+        """Draw again if a second has passed in a phase that goes on, or the terminal changed."""
+        scene = self._scene
+        if scene is None:
+            return
+        is_going = scene.is_live and not has_ended(scene.rollout)
+        is_due = is_going and self._clock() - self._drawn >= _REDRAWN_EVERY_S
+        if is_due or self._picture.is_stale:
+            self._draw()
 
-def picture(scene: Scene) -> RenderableType:
-    """Return the whole picture of one scene."""
-    return Group(_head(scene), _nodes(scene), Text(), _decisions(scene))
-
-
-def _head(scene: Scene) -> Text:
-    rollout, route = scene.rollout, scene.service.current_route
-    first = f"{rollout.service}: release {rollout.from_release or 'none'} -> {rollout.to_release}"
-    head = Text().append(f"{first} ({rollout.strategy}, rollout {rollout.id})", style="bold")
-    phase = phase_text(rollout, scene.elapsed_s)
-    head.append("\nphase    ").append(phase, style=_STYLES.get(rollout.phase, _BUSY))
-    if not scene.is_live:
-        head.append("   etcd is away: this is the last known state", style=_BAD)
-    head.append(f"\ntraffic  {traffic_text(route)}\n")
-    head.append(f"judged   {scene.judged}\n" if scene.judged else "")
-    return head
-
-
-def _nodes(scene: Scene) -> Table:
-    """Return a line for each phase that nodes are in, ready ones last."""
-    target = scene.rollout.back_to or scene.rollout.to_release
-    groups: dict[Said, list[str]] = {}
-    for node in scene.nodes:
-        groups.setdefault(word(node, target), []).append(node.node)
-    grid = _grid(columns=3)
-    for said in sorted(groups, key=lambda said: (said.phase == "ready", said)):
-        names = listed(tuple(groups[said]))
-        what = f"{len(groups[said])} {said.phase}"
-        style = _STYLES.get(said.phase, _BUSY)
-        grid.add_row(
-            "nodes  ", Text(what, style=style), f"{names}{': ' * bool(said.text)}{said.text}"
+    def _draw(self) -> None:
+        assert self._scene is not None  # noqa: S101  both callers have one
+        self._drawn = self._clock()
+        elapsed_s = self._drawn - self._began if self._scene.is_live else self._scene.elapsed_s
+        columns, lines = self._picture.space
+        frame = Frame(
+            columns=columns,
+            lines=lines,
+            glyphs=self._glyphs,
+            elapsed_s=elapsed_s,
+            figures=self._figures,
         )
-    return grid
-
-
-def _decisions(scene: Scene) -> Table:
-    grid = _grid(columns=2)
-    for entry in scene.entries[-SHOWN_DECISIONS:]:
-        grid.add_row("", entry.sentence)
-    return grid
-
-
-def _grid(*, columns: int) -> Table:
-    """Return columns without a frame, of which the last takes as many lines as it needs."""
-    grid = Table.grid(padding=(0, 2))
-    for n in range(columns):
-        is_last = n == columns - 1
-        grid.add_column(no_wrap=not is_last, overflow="fold" if is_last else "ellipsis")
-    return grid
+        self._picture.draw(rollout_picture(self._scene, frame))

@@ -1,7 +1,12 @@
 """The two streams of a command: data on stdout, talk on stderr."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
+
+from vctl_plans.errors import VctlError
+
+_DUMB = {"dumb", "unknown"}
 
 
 @dataclass(frozen=True)
@@ -12,11 +17,23 @@ class Screen:
     err: TextIO
     is_quiet: bool = False
     has_color: bool = True
+    has_unicode: bool = False
+    can_draw: bool = False  # stdout is a terminal that can move its cursor
 
     def data(self, text: str) -> None:
-        """Write what was asked for, ended by a newline, at once."""
-        self.out.write(text if text.endswith("\n") else f"{text}\n")
-        self.out.flush()
+        """Write what was asked for, ended by a newline, at once.
+
+        Raises:
+            VctlError: It cannot be written there.
+            BrokenPipeError: Nobody reads it any more.
+        """
+        try:
+            self.out.write(text if text.endswith("\n") else f"{text}\n")
+            self.out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as cause:
+            raise VctlError(f"stdout cannot be written: {cause.strerror}") from cause
 
     def say(self, text: str) -> None:
         """Tell the person who waits; nothing when they want quiet."""
@@ -41,3 +58,21 @@ class Screen:
     def can_animate(self) -> bool:
         """Whether talk may move and be overwritten."""
         return self.err.isatty() and not self.is_quiet
+
+
+def has_unicode(stream: TextIO, env: Mapping[str, str]) -> bool:
+    """Whether a terminal may be expected to show more than ASCII.
+
+    Python writes UTF-8 in the C locale too, and says so by setting LC_CTYPE (PEP 538): what the
+    user said stands in the other variables.
+    """
+    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
+    said = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or "C"
+    if said == "C.UTF-8" and not env.get("LC_ALL"):
+        said = env.get("LANG") or "C"
+    return encoding == "utf8" and "utf" in said.lower()
+
+
+def is_drawable(stream: TextIO, env: Mapping[str, str]) -> bool:
+    """Whether a picture can be drawn there: on a terminal that can move its cursor."""
+    return stream.isatty() and env.get("TERM", "") not in _DUMB

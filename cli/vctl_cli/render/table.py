@@ -47,7 +47,7 @@ def status_lines(view: StatusView) -> list[str]:
 def services_lines(services: Iterable[ServiceStatus]) -> list[str]:
     """Return a line for each service that says all of it."""
     return [
-        f"{s.service}: release {s.release or 'none'}, {_phase(s) or 'no rollout'}, ready"
+        f"{s.service}: release {s.release or 'none'}, {service_phase(s) or 'no rollout'}, ready"
         f" {s.ready}/{s.nodes}, route {s.acting}/{s.nodes}{': ' + s.sentence if s.sentence else ''}"
         f"{''.join(f' ({note})' for note in s.notes)}"
         for s in services
@@ -72,7 +72,7 @@ def _service_row(service: ServiceStatus) -> tuple[str, ...]:
         service.service,
         release,
         service.vector or "-",
-        _phase(service) or "-",
+        service_phase(service) or "-",
         _traffic(service),
         f"{service.ready}/{service.nodes}",
         f"{service.acting}/{service.nodes}",
@@ -91,7 +91,7 @@ def _traffic(service: ServiceStatus) -> str:
     return f"{weight:g} % on {serving}{groups}" if serving else "none"
 
 
-def _phase(service: ServiceStatus) -> str:
+def service_phase(service: ServiceStatus) -> str:
     """Return the phase; while one of several steps is taken, or the base changes, with that."""
     has_steps = service.steps > 1 and service.step and service.phase in _BY_STEPS
     phase = f"{service.phase} {service.step}/{service.steps}" if has_steps else service.phase

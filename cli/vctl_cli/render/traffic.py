@@ -10,6 +10,22 @@ BAR_CELLS = 20
 _BY_STEPS = {RolloutPhase.SHIFTING, RolloutPhase.SOAKING, RolloutPhase.PAUSED}
 
 
+def phase_words(rollout: Rollout) -> str:
+    """Return the phase, and the step of a rollout that has several."""
+    parts = [rollout.phase.value]
+    is_on_a_step = rollout.phase in _BY_STEPS and rollout.has_moved and not rollout.is_going_back
+    if rollout.steps > 1 and is_on_a_step:
+        parts.append(f"step {rollout.step + 1}/{rollout.steps}")
+    if rollout.awaits_promote:
+        parts.append("waits for vctl rollout promote")
+    return ", ".join(parts)
+
+
+def soak_left_s(rollout: Rollout, elapsed_s: float) -> float:
+    """Return what is left of the soak, *elapsed_s* into the phase."""
+    return max(0.0, rollout.soak_s - rollout.soaked_s - elapsed_s)
+
+
 def phase_text(rollout: Rollout, elapsed_s: float) -> str:
     """Return the phase, the step of a rollout that has several, and what is left of its soak.
 
@@ -17,20 +33,15 @@ def phase_text(rollout: Rollout, elapsed_s: float) -> str:
         rollout: The rollout.
         elapsed_s: How long its phase has lasted, as far as it is known.
     """
-    parts = [rollout.phase.value]
-    is_on_a_step = rollout.phase in _BY_STEPS and rollout.has_moved and not rollout.is_going_back
-    if rollout.steps > 1 and is_on_a_step:
-        parts.append(f"step {rollout.step + 1}/{rollout.steps}")
+    parts = [phase_words(rollout)]
     if rollout.phase is RolloutPhase.SOAKING and rollout.promoted:
         parts.append("promoted")
     elif rollout.phase is RolloutPhase.SOAKING:
-        left_s = max(0.0, rollout.soak_s - rollout.soaked_s - elapsed_s)
+        left_s = soak_left_s(rollout, elapsed_s)
         whole = duration_text(rollout.soak_s)
         parts.append(
             f"{duration_text(left_s)} left of {whole}" if left_s else f"{whole} has passed"
         )
-    elif rollout.awaits_promote:
-        parts.append("waits for vctl rollout promote")
     return ", ".join(parts)
 
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from vctl_cli.render.differences import DifferenceView
+from vctl_cli.render.stages import Stage
 from vctl_plans.units import bytes_text
 
 
@@ -67,6 +68,18 @@ def tensor_text(view: TensorView) -> str:
         *(f"differs   {difference.text}" for difference in view.differences),
     ]
     return "\n".join(lines + _verdict(view))
+
+
+def path_stages(view: VerifyView | TensorView) -> tuple[Stage, ...]:
+    """Return a stage for each file that differs, and one for the whole."""
+    by_file: dict[str, list[str]] = {}
+    for difference in view.differences:
+        by_file.setdefault(difference.path, []).append(difference.text)
+    whole = view.expected or "nothing to compare with"
+    files = tuple(Stage(path, "failed", "\n".join(said)) for path, said in by_file.items() if path)
+    if view.differences:
+        return (*files, Stage(f"is {whole}", "failed", f"{len(view.differences)} differences"))
+    return (Stage(f"is {whole}" if view.expected else whole, "passed"),)
 
 
 def _verdict(view: VerifyView | TensorView) -> list[str]:
