@@ -6,12 +6,14 @@ Times are of `routing.choose` alone, the median of many rounds. Memory is what P
 after many sessions, and after many route changes, than after the first thousand of them.
 """
 
+import logging
 import statistics
 import timeit
 import tracemalloc
 from collections.abc import Callable
 
 import msgspec
+import structlog
 
 from bench.gateway import a_release
 from vctl_agent.gateway.live import Acted, Live
@@ -107,6 +109,8 @@ def _headers() -> Callable[[int], object]:
 
 
 def main() -> None:
+    quiet = structlog.make_filtering_bound_logger(logging.ERROR)  # each change would be a line
+    structlog.configure(wrapper_class=quiet)
     for name, us in times().items():
         print(f"choose, {name:18} {us:6.2f} us")
     for name, step, count in (
