@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# Workers for the tests: one a core.
-WORKERS ?= auto
+# Workers for the tests: three for two cores, since real fleets and clusters wait much of the time.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 1) + 1) // 2)')
 
 .PHONY: help demo test test-vllm check sim mutants fuzz bench bench-gateway fix generate wheel clean
 
@@ -45,7 +45,7 @@ $(VLLM)/vllm-ok: tests/vllm/install.py
 	@touch $@
 
 test-vllm: $(VENV)/dev-ok $(VLLM)/vllm-ok
-	VCTL_VLLM=$(VLLM) $(BIN)/python -m pytest -p no:xdist -m vllm tests/vllm tests/engines
+	VCTL_VLLM=$(VLLM) $(BIN)/python -m pytest -p no:xdist -m vllm tests/engines tests/vllm
 
 #   make check   style, types, the rooms' borders, generated files up to date
 check: $(VENV)/dev-ok

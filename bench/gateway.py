@@ -1,6 +1,6 @@
 """The gateway beside what a user would use instead: straight to the engine, and `vllm-router`.
 
-    python -m bench.gateway [--rounds 3] [--seconds 3] [--router PATH]
+    python -m bench.gateway [--rounds 3] [--seconds 3] [--tokens 100] [--router PATH]
 
 Each contestant runs on one core, engine and clients on another. Rounds are interleaved. Latency and
 rate come from the clients; CPU of the contestant's process comes from the kernel, and is what
@@ -40,7 +40,7 @@ from vctl_plans.store.port import KeyValue, Update
 
 GATEWAY_CORE, LOAD_CORE = 0, 1
 CONNECTIONS = (1, 8, 64, 256)
-STREAMS, STREAM_TOKENS = 256, 100
+STREAMS = 256
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BODY = {
     "model": "support",
@@ -60,6 +60,15 @@ class Contestant:
 
     def cpu_s(self) -> float:
         return sum(_cpu_s(pid) for pid in self.pids)
+
+    def peak_mib(self) -> float:
+        return sum(_peak_mib(pid) for pid in self.pids)
+
+
+def _peak_mib(pid: int) -> float:
+    """Return the most memory that a process has held."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def _cpu_s(pid: int) -> float:
@@ -112,16 +121,21 @@ def _read_file(path: Path) -> str:
     return path.read_text().strip()
 
 
-async def _leave_state(folder: Path, engine_url: str) -> None:
-    """Leave on disk what a gateway leaves that serves: it then needs neither etcd nor agent."""
-    adapter = Artifact(root="b3:" + "5e" * 32, source="file:///v1")
+def a_release(number: int) -> Release:
+    """Return a release of the service that clients ask for."""
+    adapter = Artifact(root="b3:" + f"{number:08x}" * 8, source=f"file:///v{number}")
     draft = Release(
         service="support",
-        number=1,
+        number=number,
         components={Component.ADAPTER: adapter},
-        vector={Component.ADAPTER: 1},
+        vector={Component.ADAPTER: number},
     )
-    release = msgspec.structs.replace(draft, digest=release_digest(draft))
+    return msgspec.structs.replace(draft, digest=release_digest(draft))
+
+
+async def _leave_state(folder: Path, engine_url: str) -> None:
+    """Leave on disk what a gateway leaves that serves: it then needs neither etcd nor agent."""
+    release = a_release(1)
     keys = Keys("bench")
     values = {
         keys.release("support", 1): encode(release),
@@ -180,13 +194,13 @@ def _measure(contestant: Contestant, connections: int, seconds: float) -> None:
     contestant.samples.setdefault(f"{connections}", []).append(sample)
 
 
-def _measure_streams(contestant: Contestant) -> None:
+def _measure_streams(contestant: Contestant, tokens: int) -> None:
     before = contestant.cpu_s()
-    body = json.dumps(BODY | {"stream": True, "max_tokens": STREAM_TOKENS}).encode()
+    body = json.dumps(BODY | {"stream": True, "max_tokens": tokens}).encode()
     address = ("127.0.0.1", contestant.port)
     load = uvloop.run(clients.run(address, body, connections=STREAMS, seconds=0))
-    if load.failures or load.events != STREAMS * STREAM_TOKENS:
-        said = f"{load.failures} failures, {load.events} of {STREAMS * STREAM_TOKENS} events"
+    if load.failures or load.events != STREAMS * tokens:
+        said = f"{load.failures} failures, {load.events} of {STREAMS * tokens} events"
         raise SystemExit(f"{contestant.name}: {said}")
     cpu_us = 1e6 * (contestant.cpu_s() - before) / load.events
     sample = (load.events / load.wall_s, load.quantile_ms(0.5), load.quantile_ms(0.99), cpu_us)
@@ -211,6 +225,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--tokens", type=int, default=100, help="of each stream, 50 a second")
+    parser.add_argument("--only-streams", action="store_true")
     parser.add_argument("--router", default="", help="a Python that has vllm-router")
     parser.add_argument("--no-access-log", action="store_true")
     given = parser.parse_args()
@@ -230,13 +246,15 @@ def main() -> None:
             if given.router:
                 contestants.append(stack.enter_context(_router(given.router, folder, engine_port)))
             for number in range(given.rounds):
-                for connections in CONNECTIONS:
+                for connections in () if given.only_streams else CONNECTIONS:
                     for contestant in contestants:
                         _measure(contestant, connections, given.seconds)
                 for contestant in contestants:
-                    _measure_streams(contestant)
+                    _measure_streams(contestant, given.tokens)
                 sys.stderr.write(f"round {number + 1} of {given.rounds}\n")
             print(_table(contestants))
+            for contestant in contestants:
+                print(f"{contestant.name:>14} held {contestant.peak_mib():.0f} MiB at most")
     finally:
         shutil.rmtree(folder)
 

@@ -45,6 +45,10 @@ def _imported(code: str) -> set[str]:
     [
         ("import vctl_cli", {"torch", "grpc", "rich.table", "httpx"}),
         ("import vctl_cli.app", {"torch", "grpc", "rich.table", "httpx"}),
+        (
+            "import vctl_cli.commands.status, vctl_plans.store.gateway, vctl_cli.render.document",
+            {"asyncio", "grpc", "vctl_plans.operate", "vctl_plans.drift", "vctl_plans.diagnosis"},
+        ),
         ("import vctl_plans.weights", {"torch", "grpc", "safetensors", "asyncio"}),
         ("import vctl_plans.store.gateway", {"grpc", "etcd3", "httpx"}),
         ("import vctl_agent.daemon", {"torch", "grpc", "vctl_cli"}),

@@ -24,6 +24,10 @@ LONG_MODULES = {
     "agent/vctl_agent/gateway/wire/server.py": "one protocol, spoken to clients",
 }
 
+LONG_FUNCTIONS = {
+    "agent/vctl_agent/gateway/program.py:Gateway.running": "starts parts and ends them in turn",
+}
+
 _WIRES = "wires a part with its neighbours, each by its name"
 _OPTIONS = "options with defaults, each by its name"
 MANY_PARAMETERS = {
@@ -38,6 +42,7 @@ MANY_PARAMETERS = {
     "cli/vctl_cli/fleetcollect.py:collect_fleet": _OPTIONS,
     "cli/vctl_cli/options.py:shared": "declares options for Typer",
     "cli/vctl_cli/planflags.py:plan_flags": "declares options for Typer",
+    "plans/vctl_plans/foresight.py:foresee": _OPTIONS,
     "plans/vctl_plans/operate.py:start": _OPTIONS,
     "plans/vctl_plans/release.py:compose": _OPTIONS,
     "plans/vctl_plans/weights/proof.py:verify_tensor": _OPTIONS,
@@ -117,7 +122,8 @@ def too_many(where: str, text: str) -> list[str]:
 def test_no_module_and_no_function_is_too_long() -> None:
     found = [said for where, text in _modules(*ROOMS) for said in too_long(where, text)]
 
-    assert [] == [said for said in found if said.partition(" ")[0] not in LONG_MODULES]
+    known = LONG_MODULES.keys() | LONG_FUNCTIONS.keys()
+    assert [] == [said for said in found if said.partition(" ")[0] not in known]
 
 
 def test_no_function_that_tests_stand_on_is_too_long() -> None:

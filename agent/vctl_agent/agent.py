@@ -4,17 +4,20 @@ Each part has one thing to do and is told what it needs; here they meet.
 """
 
 import asyncio
+import contextlib
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from vctl_agent import admin, election
+from vctl_agent.acceptance import Acceptance, RestoreAccepted, opened
 from vctl_agent.application import Application
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.draining import Draining
 from vctl_agent.engines.epochs import Epochs
 from vctl_agent.engines.port import Engine
 from vctl_agent.engines.restarting import Restarter
@@ -37,6 +40,7 @@ from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
+from vctl_agent.seen import Since
 from vctl_agent.settings import Settings
 from vctl_agent.telling import ThisNode
 from vctl_agent.term import Office
@@ -45,7 +49,11 @@ from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.release import Release
 from vctl_plans.snapshot import Fleet
-from vctl_plans.store.port import Store
+from vctl_plans.store.guard import Fingerprint
+from vctl_plans.store.port import KeyValue, Store
+
+_GATEWAY_FOLLOWS_S = 10.0
+_LOOK_S = 0.05
 
 
 class Agent:
@@ -55,18 +63,29 @@ class Agent:
         settings: Its settings.
         store: The store, open.
         engine: The engine's adapter.
+        acceptance: What an earlier run knew of the store.
     """
 
-    def __init__(self, settings: Settings, store: Store, engine: Engine) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        engine: Engine,
+        *,
+        acceptance: Acceptance | None = None,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._keys = Keys(settings.fleet, settings.prefix)
+        self._acceptance = acceptance or Acceptance(self._keys, None)
         self._boot_id = uuid.uuid4().hex
         self._crashpoints = Crashpoints(settings.crash_at)
         self._metrics = admin.Metrics()
         self._last_report: NodeReport | None = None
         self._kept = kept = open_kept(settings)
         self._exposure = Exposure(settings.engine_url)
+        self._since = Since()
+        self._draining = Draining(settings.node, self._keys, self._wake)
         self._counted = Epochs(engine, kept.probed, kept.epoch)
         self._watch = EngineWatch(
             self._counted, self._on_engine, suspect=kept.suspect, on_facts=self._on_facts
@@ -85,7 +104,13 @@ class Agent:
         self._reconciler = self._made_reconciler(executor)
         self._orphans = self._made_orphans()
         followers = (self._reconciler.want, self._statistics.watch, self._collecting.follow)
-        self._following = Following(store, self._keys, [*followers, self._orphans.follow])
+        self._following = Following(
+            store,
+            self._keys,
+            [*followers, self._orphans.follow],
+            on_entries=self._on_entries,
+            on_restored=self._begin_anew,
+        )
         self._office = self._made_office()
         self._presence = self._made_presence()
 
@@ -154,6 +179,7 @@ class Agent:
             executor=executor,
             on_report=self._on_report,
             completed=self._completed,
+            draining=self._draining,
             has_gateway=settings.gateway != "none",
             memory=Gpus().memory,
         )
@@ -186,6 +212,7 @@ class Agent:
             gateway_url=settings.gateway_url,
             admin_url=f"http://{settings.admin.host}:{settings.admin.port}",
             engine=settings.engine,
+            labels=dict(settings.label),
         )
         return Presence(
             self._store,
@@ -211,8 +238,30 @@ class Agent:
             collected=self._collecting.requests.answers,
             disk_used=self._collecting.used,
             exposed=self._exposure.found,
+            engine_since=self._since.of(report.incarnation),
+            drain=self._draining.answer(self._link.heard),
             **told_by(self._link.heard),
         )
+
+    def _on_entries(self, fleet: Fleet, entries: Mapping[str, KeyValue]) -> None:
+        # A store in memory has no cluster of its own to know.
+        self._acceptance.know(getattr(self._store, "fingerprint", None) or Fingerprint())
+        self._draining.follow(fleet, entries)
+
+    async def _begin_anew(self) -> None:
+        """End this run once an operator accepts the restored store, and the gateway follows it.
+
+        What the routes before served is withdrawn by the next run: by then no request may want it.
+        """
+        await self._acceptance.wait(lambda: opened(self._settings.store))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GATEWAY_FOLLOWS_S):
+                while True:
+                    heard = self._link.heard
+                    if heard is None or heard.is_connected:
+                        break
+                    await asyncio.sleep(_LOOK_S)
+        raise RestoreAccepted
 
     def _wake(self) -> None:
         self._reconciler.wake()
@@ -272,6 +321,7 @@ class Agent:
         group.create_task(self._presence.keep_record())
         group.create_task(self._presence.write_reports())
         group.create_task(self._statistics.run())
+        group.create_task(self._acceptance.follow(self._store))
         group.create_task(self._collecting.run())
         self._start_answering(group)
         group.create_task(self._orphans.run())
@@ -285,8 +335,16 @@ class Agent:
         answerers = (self._inspector, self._collecting, self._hasher, self._namer)
         for each in answerers:
             group.create_task(each.requests.run())
-        asks = [each.requests.ask for each in answerers]
-        group.create_task(follow_requests(self._store, self._keys, self._settings.node, asks))
+        asks = [*(each.requests.ask for each in answerers), self._draining.ask]
+        group.create_task(
+            follow_requests(
+                self._store,
+                self._keys,
+                self._settings.node,
+                asks,
+                on_refused=self._draining.refuse,
+            )
+        )
 
     async def _stand(self) -> None:
         await election.stand(

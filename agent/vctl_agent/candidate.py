@@ -12,6 +12,7 @@ import uuid
 import structlog
 
 from vctl_agent import admin, election
+from vctl_agent.acceptance import Acceptance, RestoreAccepted, opened
 from vctl_agent.crashpoints import Crashpoints
 from vctl_agent.following import SILENT, UNHEARD, keep_following
 from vctl_agent.prometheus import Where
@@ -36,6 +37,7 @@ class Candidate:
         self._store = store
         self._keys = Keys(settings.fleet, settings.prefix)
         self._metrics = admin.ConductorMetrics()
+        self._acceptance = Acceptance(self._keys, None)
         self._problem = UNHEARD
         self._office = Office(
             store,
@@ -62,6 +64,7 @@ class Candidate:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow_election())
                 group.create_task(self._stand())
+                group.create_task(self._acceptance.follow(self._store))
         finally:
             await listener.cleanup()
 
@@ -76,7 +79,13 @@ class Candidate:
 
     async def _follow_election(self) -> None:
         """Say who conducts, and whether the store answers, for ever."""
-        await keep_following(self._follow, self._note, what="election")
+        await keep_following(
+            self._follow, self._note, what="election", on_restored=self._begin_anew
+        )
+
+    async def _begin_anew(self) -> None:
+        await self._acceptance.wait(lambda: opened(self._settings.store))
+        raise RestoreAccepted
 
     def _note(self, problem: str) -> None:
         self._problem = problem

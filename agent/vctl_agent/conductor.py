@@ -34,6 +34,7 @@ from vctl_plans.machine import step
 from vctl_plans.operate import Continue
 from vctl_plans.plan import Plan
 from vctl_plans.rollout import Progress, Rollout, Roster
+from vctl_plans.seen import Seen
 from vctl_plans.snapshot import Fleet, Service, read_nodes, read_services
 from vctl_plans.store.commit import commit_own, continue_txn, progress_txn
 from vctl_plans.store.port import KeyValue, Store, Txn
@@ -203,7 +204,15 @@ class Conductor:
         watching = self._watchman.observe(
             state, reports, began=clock.began, taken_over=clock.taken_over
         )
-        return Observed(reports, gone, watching, fleet.busy_beside(state.rollout.service))
+        return Observed(
+            reports,
+            gone,
+            watching,
+            drained=frozenset(
+                node for node, said in fleet.reports.items() if said.drain and said.drain.is_out
+            ),
+            others=fleet.busy_beside(state.rollout.service),
+        )
 
     async def _tell_of_drift(self, rollout: Rollout, watching: Watching | None) -> None:
         """Alert once to a step whose answers differ, whatever the machine makes of it."""
@@ -222,7 +231,10 @@ class Conductor:
             rollout=decision.rollout,
             route=route if route != service.current_route else None,
             seen=self._chronicler.seen(
-                decision, fleet.present(), now_s, windows=self._watchman.windows(service.name)
+                decision,
+                fleet.present(),
+                now_s,
+                windows=self._watchman.windows(service.name, began=self._clock() - now_s),
             ),
         )
         at = utc_text(datetime.now(UTC))
@@ -243,6 +255,12 @@ class Conductor:
             sentence=decision.sentence,
         )
         self._crashpoints.passed("decided")
+
+    def _seen(self, decision: Decision, fleet: Fleet, now_s: float) -> Seen:
+        """Return what goes into the history with a decision that ends a phase of age *now_s*."""
+        service, began = decision.rollout.service, self._clock() - now_s
+        windows = self._watchman.windows(service, began=began)
+        return self._chronicler.seen(decision, fleet.present(), now_s, windows=windows)
 
     async def _phase_clock(self, rollout: Rollout) -> _Clock:
         """Return the phase's clock; of a phase that another conductor began, gone on from there."""

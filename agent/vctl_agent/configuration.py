@@ -25,6 +25,7 @@ from vctl_plans.units import bytes_of, duration_s
 _SWITCH = {"on": True, "true": True, "yes": True, "1": True,
            "off": False, "false": False, "no": False, "0": False}  # fmt: skip
 _MAX_PORT = 65535
+_LONGEST_LABEL = 63
 _LEVELS = ("debug", "info", "warning", "error")
 
 MAX_SOCKET_BYTES = 107 - len(".new")
@@ -249,6 +250,14 @@ def url(text: str) -> str:
     if text and (parts.scheme not in {"http", "https"} or not parts.hostname):
         raise ValueError(f"{text!r} is not an address like http://127.0.0.1:8000")
     return text.rstrip("/")
+
+
+def label(text: str) -> tuple[str, str]:
+    """Read ``NAME=VALUE``."""
+    key, separator, value = text.partition("=")
+    if not separator or not value.isprintable() or len(value) > _LONGEST_LABEL:
+        raise ValueError(f"{text!r} is not NAME=VALUE, with a value of up to {_LONGEST_LABEL}")
+    return check_name(key, what="label"), value
 
 
 def source_prefix(text: str) -> str:

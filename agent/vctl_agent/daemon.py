@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from vctl_agent import log
+from vctl_agent.acceptance import Acceptance, RestoreAccepted
 from vctl_agent.agent import Agent
 from vctl_agent.candidate import Candidate
 from vctl_agent.engines.opening import open_engine
@@ -26,6 +27,7 @@ from vctl_agent.settings import (
     read_settings,
 )
 from vctl_plans.errors import SettingsError, VctlError
+from vctl_plans.keys import Keys
 
 _USAGE = 2
 _FAILED = 1
@@ -44,10 +46,11 @@ async def _serve_node(settings: Settings) -> None:
     from vctl_plans.store.etcd import open_store  # noqa: PLC0415  gRPC loads here, after the lock
 
     lock = lock_state(settings.state)
-    store = open_store(settings.store)
+    acceptance = Acceptance(Keys(settings.fleet, settings.prefix), settings.state / "cluster.json")
+    store = open_store(settings.store, known=acceptance.fingerprint)
     engine = open_engine(settings)
     try:
-        await _until_told(Agent(settings, store, engine).run())
+        await _until_told(Agent(settings, store, engine, acceptance=acceptance).run())
     finally:
         await engine.close()
         await store.close()
@@ -100,14 +103,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(_USAGE)
     log.configure(level=settings.log_level, node=settings.node, fleet=settings.fleet)
     problems: list[str] = []
+    begins_anew = False
     try:
         asyncio.run(_main(settings))
+    except* RestoreAccepted:
+        begins_anew = True
     except* (VctlError, OSError) as group:
         problems += causes(group)
     for said in problems:
         _log.error("cannot go on", cause=said)
     if problems:
         sys.exit(_FAILED)
+    if begins_anew:  # as another process: nothing of what was known stays in memory
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  ourselves
 
 
 if __name__ == "__main__":

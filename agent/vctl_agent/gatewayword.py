@@ -17,13 +17,13 @@ class Told(TypedDict):
     """Fields of a report."""
 
     overrides: dict[str, int]
-    checks_keys: bool
+    checks_keys: bool | None
 
 
 def told_by(heard: GatewayState | None) -> Told:
     """Return what of a gateway's word is news; nothing while it is away."""
     if heard is None:
-        return Told(overrides={}, checks_keys=False)
+        return Told(overrides={}, checks_keys=None)
     return Told(overrides=heard.overrides, checks_keys=heard.checks_keys)
 
 

@@ -51,6 +51,7 @@ class GatewayState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     in_flight: tuple[InFlight, ...] = ()  # releases with none are left out
     is_connected: bool = True  # to etcd
     accepted: tuple[ReadyRelease, ...] = ()  # the agent's last word, as acted on
+    can_forward: bool = True  # it has the fleet key, so peers take what it passes on
     overrides: dict[str, int] = {}  # service -> the release that root has it served by here
     checks_keys: bool = False  # whether its clients need an API key
     pins: dict[str, dict[int, int]] = {}  # service that moves -> release -> sessions seen on it

@@ -71,9 +71,11 @@ class Peering:
         """Return what must be written in one with a decision that *service* is the outcome of.
 
         While nodes change their base by waves, the route moves traffic to what few nodes hold, and
-        nodes leave what others send them: gateways must see both at once.
+        nodes leave what others send them: gateways must see both at once. So must the gateway of a
+        node that is drained, which serves nothing itself.
         """
-        if service.rollout is None or not service.rollout.is_by_waves:
+        is_by_waves = service.rollout is not None and service.rollout.is_by_waves
+        if not is_by_waves and not any(said.drain for said in nodes.present().values()):
             return None
         entry = entries.get(self._keys.peers(service.name))
         before = _read(entry) if entry else Peers(service=service.name)

@@ -9,6 +9,7 @@ under our name: another's would be lost.
 """
 
 import asyncio
+from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -20,6 +21,7 @@ from vctl_plans.errors import Conflict, StoreError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.store.port import Lease, Put, Store, Txn, ValueIs
+from vctl_plans.units import utc_text
 
 _RETRY_S = 1.0
 _DEBOUNCE_S = 0.01
@@ -146,9 +148,10 @@ class Presence:
         wakes up and writes what it was about to write; (3) the other one's report is lost, and the
         node counts as vanished until something of it changes.
         """
+        stamped = msgspec.structs.replace(report, at=utc_text(datetime.now(UTC)))
         return Txn(
             (ValueIs(self._keys.node(self._node), self._written),),
-            (Put(self._keys.report(report.node), encode(report)),),
+            (Put(self._keys.report(report.node), encode(stamped)),),
         )
 
 

@@ -15,6 +15,7 @@ from vctl_agent.artifacts.stage import ArtifactStore
 from vctl_agent.basechange import BaseChange
 from vctl_agent.directmode import DirectMode, Judged
 from vctl_agent.doing import Doing
+from vctl_agent.draining import Draining
 from vctl_agent.engines.port import Description
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -51,6 +52,7 @@ class Reconciler:
         executor: Does things.
         on_report: Given every report that differs from the one before.
         completed: Adds to a report what others of the agent have to say in it.
+        draining: What an operator wants of the node as a whole; None: nobody can.
         has_gateway: Whether this node has a gateway.
         memory: What a GPU tells of its memory.
         clock: Monotonic seconds.
@@ -67,12 +69,14 @@ class Reconciler:
         executor: Executor,
         on_report: Callable[[NodeReport], None],
         completed: Callable[[NodeReport], NodeReport] = lambda report: report,
+        draining: Draining | None = None,
         has_gateway: bool = True,
         memory: Callable[[], Memory | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node = who.name
         self._engine = engine
+        self._draining = draining
         self._has_gateway = has_gateway
         self._clock = clock
         self._wakened = asyncio.Event()
@@ -135,8 +139,9 @@ class Reconciler:
         self._base.look(self._fleet, engine)
         self._places.look(self._fleet, engine)
         verdicts = self._verdicts(self._fleet, engine, link.heard)
-        if engine:
-            link.tell(self._telling.to_gateway(self._fleet, verdicts, engine))
+        if engine and (self._draining is None or self._draining.is_known):
+            state = self._telling.to_gateway(self._fleet, verdicts, engine)
+            link.tell(self._draining.offered(state, link.heard) if self._draining else state)
         self._telling.report(self._fleet, verdicts, engine, link=link, base=self._base.held_root)
         if self._base.is_due(link.heard):
             self._doing.run(self._change_base())

@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine_max_adapters: int  # 0: as many as the engine tells
     engine_restart_hook: tuple[str, ...]  # the program and its arguments; empty: none
     engine_restart_timeout: float  # seconds
+    label: tuple[tuple[str, str], ...]
     gateway_url: str
     gateway: str  # "local", or "none": then the node serves only services in direct mode
     allowed_root: tuple[Path, ...]
@@ -157,6 +158,8 @@ _OPTIONS = (
            "command that restarts an engine which must serve nothing any more; told on stdin why"),
     Option("engine-restart-timeout", "VCTL_ENGINE_RESTART_TIMEOUT", "5m", read.at_least_one_second,
            "time after which that command is killed"),
+    Option("label", "VCTL_LABELS", "", read.label,
+           "NAME=VALUE that vctl nodes shows, as in rack=7; may be repeated", is_many=True),
     Option("gateway-url", "VCTL_GATEWAY_URL", "", read.url,
            "where clients and peers reach the gateway; empty: only from its own host"),
     Option("gateway", "VCTL_GATEWAY", "local", read.one_of("local", "none"),

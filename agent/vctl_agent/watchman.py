@@ -25,7 +25,7 @@ from vctl_plans.errors import StoreError, VctlError
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
 from vctl_plans.plan import Watch
-from vctl_plans.seen import Window
+from vctl_plans.seen import Window, shifted
 from vctl_plans.snapshot import Fleet
 from vctl_plans.statistics import NodeStatistics
 from vctl_plans.store.port import Store, Update
@@ -127,14 +127,23 @@ class Watchman:
         step = self._steps.get(service)
         return step.watching.figures if step else ()
 
-    def windows(self, service: str) -> tuple[Window, ...]:
-        """Return what was counted in the service's present step, and was not told yet."""
+    def windows(self, service: str, *, began: float) -> tuple[Window, ...]:
+        """Return what was counted in the service's present step, and was not told yet.
+
+        An operator's write may have ended the phase in which it was counted; the decision after it
+        tells of it, and its ages are then below zero.
+
+        Args:
+            service: The service.
+            began: When the phase began that the decision ends, on this clock.
+        """
         step = self._steps.get(service)
         if step is None:
             return ()
         found, last = step.watching.windows, step.watching.open_window
-        step.watching = msgspec.structs.replace(step.watching, windows=())
-        return (*found, last) if last else found
+        step.watching = msgspec.structs.replace(step.watching, windows=(), open_window=None)
+        later_s = step.began - began
+        return tuple(shifted(each, later_s) for each in (*found, *([last] if last else [])))
 
     def observe(
         self,
@@ -220,7 +229,11 @@ class Watchman:
             self._steps[rollout.service] = step
         elif step.began != began:
             since_s = step.watching.since_s + step.began - began
-            step.watching = msgspec.structs.replace(step.watching, since_s=since_s)
+            step.watching = msgspec.structs.replace(
+                step.watching,
+                since_s=since_s,
+                windows=tuple(shifted(w, step.began - began) for w in step.watching.windows),
+            )
             step.began = began
         return step
 

@@ -1,5 +1,5 @@
 """`python -m vctl_cli` is `vctl`."""
 
-from vctl_cli.app import main
+from vctl_cli.start import main
 
 main()

@@ -32,10 +32,6 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         # What somebody gave as a reason may have characters that a terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
-    if os.environ.get(COMPLETE_VARIABLE):
-        from typer._completion_classes import completion_init  # noqa: PLC0415  only shells ask
-
-        completion_init()
     try:
         code = run(arguments, World.real())
     except ReaderLeft:

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from vctl_cli.context import Config, read_config
+from vctl_cli.context import Config, NamedContext, read_config
 from vctl_plans.errors import PlanError, SettingsError, VctlError
 from vctl_plans.names import check_name, suggestion
 
-FIELDS = ("fleet", "endpoints", "service")
+FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(NamedContext))
 """What a context holds."""
 
 

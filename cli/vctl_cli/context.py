@@ -13,7 +13,7 @@ import msgspec
 
 from vctl_cli.options import Shared
 from vctl_plans.errors import PlanError, SettingsError
-from vctl_plans.keys import Keys
+from vctl_plans.keys import DEFAULT_PREFIX, Keys
 from vctl_plans.names import suggestion
 from vctl_plans.store.settings import StoreSettings
 from vctl_plans.units import duration_s
@@ -22,12 +22,18 @@ DEFAULT_FLEET = "default"
 ATTEMPTS_PER_BUDGET = 2.5  # the store's calls try for this many times `timeout_s` in all
 
 
-class NamedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One context of the configuration file."""
+class NamedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """One context of the configuration file. A password stands in a file of its own."""
 
     fleet: str = ""
+    prefix: str = ""  # root of vctl's keys
     endpoints: str | list[str] = ""
     service: str = ""
+    cacert: str = ""
+    cert: str = ""
+    key: str = ""
+    user: str = ""
+    password_file: str = ""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -54,14 +60,7 @@ def resolve(shared: Shared, env: Mapping[str, str], config_path: Path) -> Target
         PlanError: `--timeout` is no duration, or the fleet's name is none.
     """
     chosen = _chosen(shared, env, config_path)
-    listed = chosen.endpoints
-    from_context = {
-        "VCTL_FLEET": chosen.fleet,
-        "VCTL_SERVICE": chosen.service,
-        "VCTL_ENDPOINTS": listed if isinstance(listed, str) else ",".join(listed),
-    }
-    if env.get("ETCDCTL_ENDPOINTS"):
-        del from_context["VCTL_ENDPOINTS"]
+    from_context = _variables(chosen, env)
     from_options = {"VCTL_FLEET": shared.fleet, "VCTL_ENDPOINTS": shared.endpoints}
     variables = _filled(from_context) | _filled(env) | _filled(from_options)
     timeout_s = duration_s(_number(shared.timeout), path="--timeout") if shared.timeout else None
@@ -69,12 +68,45 @@ def resolve(shared: Shared, env: Mapping[str, str], config_path: Path) -> Target
     if timeout_s is not None:
         limit_s = min(settings.timeout_s, max(timeout_s, 0.1) / ATTEMPTS_PER_BUDGET)
         settings = msgspec.structs.replace(settings, timeout_s=limit_s)
+    prefix = variables.get("VCTL_PREFIX", DEFAULT_PREFIX).rstrip("/")
     return Target(
-        keys=Keys(variables.get("VCTL_FLEET", DEFAULT_FLEET)),
+        keys=Keys(variables.get("VCTL_FLEET", DEFAULT_FLEET), prefix),
         settings=settings,
         service=variables.get("VCTL_SERVICE", ""),
         timeout_s=timeout_s,
     )
+
+
+def _variables(chosen: NamedContext, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a context stands for; those of etcdctl that are set win over it."""
+    listed = chosen.endpoints
+    of_etcd = {
+        "ENDPOINTS": listed if isinstance(listed, str) else ",".join(listed),
+        "CACERT": chosen.cacert,
+        "CERT": chosen.cert,
+        "KEY": chosen.key,
+        "USER": chosen.user,
+    }
+    found = {f"VCTL_{k}": v for k, v in of_etcd.items() if not env.get(f"ETCDCTL_{k}")}
+    if chosen.password_file and not _has_user(env):
+        found["VCTL_PASSWORD"] = _password(Path(chosen.password_file))
+    return found | {
+        "VCTL_FLEET": chosen.fleet,
+        "VCTL_PREFIX": chosen.prefix,
+        "VCTL_SERVICE": chosen.service,
+    }
+
+
+def _has_user(env: Mapping[str, str]) -> bool:
+    """Whether the environment names the user, and so the context's password is another's."""
+    return bool(env.get("VCTL_USER") or env.get("ETCDCTL_USER"))
+
+
+def _password(path: Path) -> str:
+    try:
+        return path.expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise SettingsError([f"password-file: {path} cannot be read: {cause}"]) from cause
 
 
 def _filled(variables: Mapping[str, str]) -> dict[str, str]:

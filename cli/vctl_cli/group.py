@@ -8,32 +8,18 @@ The hard decision is `_Lean`: Typer checks every value with pydantic, whose impo
 than all the rest of a start. Text needs no check, and what was not given needs none either.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from vctl_cli.known import is_known
 from vctl_cli.options import Shared, shared
-
-
-class Verb(NamedTuple):
-    """Where a command is, and its line in the list of commands."""
-
-    target: str  # module:function, below vctl_cli.commands
-    summary: str
-    passes_options: bool = False  # options that are not its own go to a program that it starts
-
-
-class Verbs(NamedTuple):
-    """Commands under one word."""
-
-    summary: str
-    members: Mapping[str, "Verb | Verbs"]
-
+from vctl_cli.verb import Verb, Verbs
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -145,7 +131,22 @@ def command(name: str, function: Any, *, passes_options: bool = False) -> Any:
 def _typer_command(name: str, function: Any) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name, cls=Command, context_settings=dict(_SETTINGS))(function)
-    return typer.main.get_command(app)
+    made: Any = typer.main.get_command(app)
+    for param in made.params:
+        if is_known(param.name, name):
+            param.shell_complete = _from_fleet(param, name)
+    return made
+
+
+def _from_fleet(param: Any, verb: str) -> Any:
+    """Return what completes a parameter's value with what a fleet, or the contexts, have."""
+
+    def complete(ctx: Any, incomplete: str) -> list[Any]:
+        from vctl_cli.completing import values  # noqa: PLC0415  only shells ask
+
+        return values(ctx, incomplete, name=param.name, verb=verb)
+
+    return complete
 
 
 def params_of(function: Any) -> list[Any]:

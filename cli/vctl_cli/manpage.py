@@ -14,6 +14,7 @@ from typing import Any
 from vctl_cli.app import PROGRAM, command
 from vctl_cli.commands.completion import Shell, script
 from vctl_cli.exitcodes import ExitCode
+from vctl_cli.generated import Generated
 from vctl_cli.group import Group
 
 REVISED = "2026-11-29"
@@ -139,39 +140,15 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
 
 
-def stale(root: Path) -> list[Path]:
-    """Return the files under *root* that are not what the commands give, or should not be there."""
-    made = files()
-    there = {path.relative_to(root) for folder in (MAN_FOLDER, COMPLETION_FOLDER)
-             for path in (root / folder).glob("*") if path.is_file()}  # fmt: skip
-    wrong = [path for path, text in made.items()
-             if path not in there or (root / path).read_text() != text]  # fmt: skip
-    return sorted({*wrong, *(there - set(made))})
+def _there(root: Path) -> Iterator[Path]:
+    for folder in (MAN_FOLDER, COMPLETION_FOLDER):
+        for path in (root / folder).glob("*"):
+            if path.is_file():
+                yield path.relative_to(root)
 
 
-def write(root: Path) -> None:
-    """Write every file under *root*, and remove those that no command gives."""
-    made = files()
-    for path in stale(root):
-        if path in made:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(made[path])
-        else:
-            (root / path).unlink()
-
-
-def main(arguments: list[str], root: Path) -> int:
-    """Write the files, or with ``--check`` name those that are stale and return 1."""
-    if arguments == ["--check"]:
-        found = stale(root)
-        for path in found:
-            sys.stderr.write(f"stale: {path}; run python -m vctl_cli.manpage\n")
-        return 1 if found else 0
-    if arguments:
-        sys.stderr.write("usage: python -m vctl_cli.manpage [--check]\n")
-        return 2
-    write(root)
-    return 0
+GENERATED = Generated("vctl_cli.manpage", files, _there)
+stale, write, main = GENERATED.stale, GENERATED.write, GENERATED.main
 
 
 if __name__ == "__main__":

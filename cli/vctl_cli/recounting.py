@@ -66,7 +66,7 @@ def read_record(session: Session, service: str, name: str) -> RolloutRecord:
     history, own = first.listed
     if not own:
         service_of(keys, read_fleet(session), service)  # refuses it, with a close miss
-    rollout = _rollout(keys, service, name, history, own)
+    rollout = _rollout(keys, service, name, history=history, own=own)
     named = (
         keys.plan(rollout.plan),
         keys.roster(rollout.roster),
@@ -110,7 +110,7 @@ def _read(session: Session, prefixes: Sequence[str], keys: Sequence[str]) -> _Fo
 
 
 def _rollout(
-    keys: Keys, service: str, name: str, history: Sequence[KeyValue], own: Sequence[KeyValue]
+    keys: Keys, service: str, name: str, *, history: Sequence[KeyValue], own: Sequence[KeyValue]
 ) -> Rollout:
     """Return the rollout of this id, from the service's own key or from its archive."""
     known = read_services(keys, own).services[service]

@@ -14,13 +14,14 @@ import json
 import sys
 import textwrap
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import msgspec.inspect
 
+from vctl_cli.generated import Generated
 from vctl_plans.document import AnyDocument
 from vctl_plans.document import schema as plan_schema
 
@@ -32,28 +33,34 @@ _REF = "#/$defs/"
 _VARIABLE = "Variable"
 
 KINDS: Mapping[str, str] = {
+    "auth": "commands.config_init_auth:AuthView",
     "collection": "fleetcollect:FleetCollection",
     "comparison": "vctl_plans.weights.ulp:Comparison",
     "contexts": "commands.config_get_contexts:ContextsView",
     "decision": "render.changes:Change",
     "demo": "demo.story:Figures",
     "diagnosis": "diagnosing:Diagnosis",
+    "drain": "draining:DrainView",
     "ejection": "commands.service_eject:EjectView",
     "events": "commands.events:EventsView",
     "explanation": "commands.route_explain:Explanation",
     "fleet-verification": "fleetverify:FleetVerification",
     "history": "commands.rollout_history:History",
     "manifest": "commands.manifest:ManifestView",
+    "node-files": "commands.agent_init:NodeFiles",
+    "node-list": "nodelist:NodesView",
     "nodes": "render.changes:Change",
     "override": "commands.route_override_set:HoldView",
     "release": "commands.release_show:ReleaseView",
     "release-diff": "commands.release_diff:ReleaseDiff",
     "releases": "commands.release_list:ReleaseList",
+    "restored": "commands.config_accept_restore:Restored",
     "rollout": "vctl_plans.rollout:Rollout",
     "rollout-plan": "foreseeing:PlanView",
     "rollout-record": "recounting:RolloutRecord",
     "rollout-status": "commands.rollout_status:RolloutView",
     "route": "routes:RouteView",
+    "service": "commands.service_set:SetView",
     "services": "commands.service_list:ServiceList",
     "status": "vctl_plans.status:StatusView",
     "store": "render.changes:Change",
@@ -200,37 +207,13 @@ def _text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def stale(root: Path) -> list[Path]:
-    """Return the files under *root* that are not what the structs give, or should not be there."""
-    made = files()
-    there = {path.relative_to(root) for path in (root / FOLDER).glob(f"*{SUFFIX}")}
-    wrong = [p for p, text in made.items() if p not in there or (root / p).read_text() != text]
-    return sorted({*wrong, *(there - set(made))})
+def _there(root: Path) -> Iterator[Path]:
+    for path in (root / FOLDER).glob(f"*{SUFFIX}"):
+        yield path.relative_to(root)
 
 
-def write(root: Path) -> None:
-    """Write every schema under *root*, and remove those that nothing is printed as."""
-    made = files()
-    for path in stale(root):
-        if path in made:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(made[path])
-        else:
-            (root / path).unlink()
-
-
-def main(arguments: list[str], root: Path) -> int:
-    """Write the files, or with ``--check`` name those that are stale and return 1."""
-    if arguments == ["--check"]:
-        found = stale(root)
-        for path in found:
-            sys.stderr.write(f"stale: {path}; run python -m vctl_cli.schemas\n")
-        return 1 if found else 0
-    if arguments:
-        sys.stderr.write("usage: python -m vctl_cli.schemas [--check]\n")
-        return 2
-    write(root)
-    return 0
+GENERATED = Generated("vctl_cli.schemas", files, _there)
+stale, write, main = GENERATED.stale, GENERATED.write, GENERATED.main
 
 
 if __name__ == "__main__":

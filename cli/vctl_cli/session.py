@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -109,6 +109,16 @@ class Session:
             yield PatientStore(store, self.patience)
         finally:
             await store.close()
+
+    def ask(self, what: str, *, default: str, choices: Collection[str] = ()) -> str:
+        """Ask a person at a terminal; scripts and `--yes` get the default."""
+        if self.shared.yes or not (self.world.stdin.isatty() and self.world.err.isatty()):
+            return default
+        while True:
+            said: str = typer.prompt(what, default=default, err=True)
+            if not choices or said in choices:
+                return said
+            self.screen.complain(f"one of {', '.join(choices)}")
 
     def confirm(self, question: str) -> None:
         """Ask a person at a terminal; scripts and `--yes` are not asked.

@@ -4,7 +4,7 @@ Nothing is imported for a verb that is not used. A test holds each line to the f
 its command's own help.
 """
 
-from vctl_cli.group import Verb, Verbs
+from vctl_cli.verb import Verb, Verbs
 
 ROOT = Verbs(
     "Roll out what an LLM fleet serves: verified, and back in a moment.",
@@ -40,10 +40,13 @@ ROOT = Verbs(
         "status": Verb("status:status", "Show the fleet's services and nodes."),
         "events": Verb("events:events", "Show what was decided on the fleet, by whom and why."),
         "doctor": Verb("doctor:doctor", "Look for what is wrong, and say what mends it."),
+        "nodes": Verb("nodes:nodes", "Show the nodes, the worst first."),
         "node": Verbs(
             "Look after the nodes.",
             {
                 "gc": Verb("node_gc:gc", "Have nodes remove the artifacts that nothing needs."),
+                "drain": Verb("node_drain:drain", "Have a node take no new requests."),
+                "undrain": Verb("node_undrain:undrain", "Have a drained node take requests again."),
             },
         ),
         "verify-weights": Verb(
@@ -100,6 +103,14 @@ ROOT = Verbs(
                     "config_set:set_context",
                     "Make or change a context.",
                 ),
+                "accept-restore": Verb(
+                    "config_accept_restore:accept_restore",
+                    "Have all take etcd as it is, after a backup of it was restored.",
+                ),
+                "init-auth": Verb(
+                    "config_init_auth:init_auth",
+                    "Print what makes etcd's users for this fleet.",
+                ),
             },
         ),
         "route": Verbs(
@@ -127,11 +138,15 @@ ROOT = Verbs(
         "agent": Verbs(
             "Run the node's agent.",
             {
+                "init": Verb(
+                    "agent_init:init",
+                    "Write what a node needs to run vctl-agent and vctl-gateway.",
+                ),
                 "run": Verb(
                     "agent_run:run",
                     "Start vctl-agent in this process's place.",
                     passes_options=True,
-                )
+                ),
             },
         ),
         "dev": Verbs(

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vctl_plans.ejecting import way_back
 from vctl_plans.errors import PlanError, RootMismatch, TransitionError
 from vctl_plans.inspection import Hashed
 from vctl_plans.names import suggestion
@@ -17,7 +16,7 @@ from vctl_plans.node import NodeReport
 from vctl_plans.phase import Component
 from vctl_plans.release import Artifact, has_same_content
 from vctl_plans.rollout import listed
-from vctl_plans.snapshot import Service
+from vctl_plans.snapshot import Service, way_back
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):

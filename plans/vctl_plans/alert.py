@@ -10,14 +10,17 @@ through `alerting.telling.tell` of the agent. Whoever raises it does so once for
 """
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vctl_plans.codec import Value
-from vctl_plans.drift import Finding, Level
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.release import Actor
 from vctl_plans.rollout import Cause, Rollout, listed
+
+if TYPE_CHECKING:
+    from vctl_plans.drift import Finding  # costs commands that only read 10 ms
 
 
 class Severity(StrEnum):
@@ -92,11 +95,13 @@ def raised(
     )
 
 
-def drifted(rollout: Rollout, finding: Finding | None) -> Alert | None:
+def drifted(rollout: Rollout, finding: "Finding | None") -> Alert | None:
     """Return the alert that a step's answers differ, without being so bad that traffic goes back.
 
     Its id is one for each step: it is told once, however long the step soaks.
     """
+    from vctl_plans.drift import Level  # noqa: PLC0415  see above
+
     if finding is None or finding.level is not Level.P1:
         return None
     alert = raised(rollout, severity=Severity.P1, what="answers drift", sentence=finding.sentence)

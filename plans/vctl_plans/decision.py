@@ -75,8 +75,29 @@ def count(tally: Tally) -> str:
 
 
 def stayed(state: State, event: Observed) -> tuple[str, ...]:
-    """Return the roster without the nodes that have vanished: who a gate counts."""
-    return tuple(node for node in state.roster if node not in event.gone)
+    """Return the roster without the nodes that have left: who a gate counts."""
+    left = left_out(state, event)
+    return tuple(node for node in state.roster if node not in left)
+
+
+def excused(state: State, event: Observed) -> tuple[str, ...]:
+    """Return the drained nodes that nobody waits for: as many as the plan lets be unready.
+
+    One at least, and never all. They take no requests, so traffic may move before they can.
+    """
+    size = len(state.roster)
+    drained = [node for node in state.roster if node in event.drained]
+    return tuple(drained[: min(max(1, state.plan.max_unready.of(size)), size - 1)])
+
+
+def left_out(state: State, event: Observed) -> tuple[str, ...]:
+    """Return the nodes that a gate does not count: those that vanished, or are drained and away.
+
+    A drained node whose agent is there is waited for where requests could be lost: its gateway has
+    to act on the route like any other.
+    """
+    away = [node for node in excused(state, event) if node not in event.reports]
+    return tuple(node for node in state.roster if node in event.gone or node in away)
 
 
 def counted(state: State, event: Observed) -> tuple[str, ...]:
@@ -96,12 +117,19 @@ def ready(state: State, event: Observed) -> Tally:
     """Return which of the nodes that count hold the release ready."""
     rollout = state.rollout
     nodes = stayed(state, event)
-    return readiness(nodes, event.reports, rollout=rollout, number=rollout.to_release)
+    tally = readiness(nodes, event.reports, rollout=rollout, number=rollout.to_release)
+    idle = excused(state, event)
+    return Tally(
+        tally.done,
+        tuple(node for node in tally.missing if node not in idle),
+        tuple(each for each in tally.refused if each[0] not in idle),
+    )
 
 
 def gone(state: State, event: Observed) -> tuple[str, ...]:
-    """Return the nodes of the roster that have vanished."""
-    return tuple(node for node in state.roster if node in event.gone)
+    """Return the nodes of the roster that have vanished, and nobody had drained them."""
+    idle = excused(state, event)
+    return tuple(node for node in state.roster if node in event.gone and node not in idle)
 
 
 def too_many_gone(state: State, event: Observed, now_s: float) -> Decision | None:
@@ -255,15 +283,20 @@ def _held(state: State, event: Observed) -> set[int]:
 
 
 def _end(state: State, event: Observed, tally: Tally, *, end: P, word: str) -> Decision:
-    missing = (*tally.missing, *gone(state, event), *_unready(state, event, tally, end=end))
+    left = left_out(state, event)
+    missing = (*tally.missing, *left, *_unready(state, event, tally, end=end))
     missing = missing or (() if tally.size else (NOBODY,))
-    whole = tally.size + len(gone(state, event))
+    whole = tally.size + len(left)
     done = tuple(node for node in tally.done if node not in missing)
     sentence = (
         f"{word} ({len(done)}/{whole}) on {_where(state, end)}"
-        f"{'; unconfirmed: ' + listed(missing) if missing else ''}"
+        f"{'; unconfirmed: ' + listed(_told(missing, event)) if missing else ''}"
     )
     return move(state, end, sentence, confirmed=len(done), unconfirmed=missing[:NAMED])
+
+
+def _told(nodes: tuple[str, ...], event: Observed) -> tuple[str, ...]:
+    return tuple(f"{node} (drained)" if node in event.drained else node for node in nodes)
 
 
 def _unready(state: State, event: Observed, tally: Tally, *, end: P) -> tuple[str, ...]:

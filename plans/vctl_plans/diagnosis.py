@@ -13,7 +13,7 @@ import msgspec
 
 from vctl_plans.capability import Capability, EngineFacts, Lack
 from vctl_plans.codec import SCHEMA
-from vctl_plans.inspection import SCRUB
+from vctl_plans.inspection import SCRUB, DrainPhase
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeRecord, NodeReport
 from vctl_plans.phase import NodePhase
@@ -99,6 +99,19 @@ def _of_fleet(fleet: Fleet, *, conductor: bool) -> Iterator[Finding]:
             "start an agent with --conduct on, or vctl-agent --conductor-only",
         )
     yield from _of_mixture(fleet.records)
+    yield from _of_keys(fleet.present())
+
+
+def _of_keys(present: Mapping[str, NodeReport]) -> Iterator[Finding]:
+    """Find gateways that ask nobody for a key beside others that do: a way around those."""
+    asks = {name: report.checks_keys for name, report in present.items()}
+    open_ones = tuple(sorted(name for name, does in asks.items() if does is False))
+    if open_ones and True in asks.values():
+        yield error(
+            "fleet",
+            f"gateways ask clients for API keys, but not those of {listed(open_ones)}",
+            "give every vctl-gateway the same --api-keys-file",
+        )
 
 
 def _of_mixture(records: Mapping[str, NodeRecord]) -> Iterator[Finding]:
@@ -132,10 +145,25 @@ def _of_node(name: str, fleet: Fleet, keys: Keys) -> Iterator[Finding]:
             where, "its agent has not reported since it started", "see the log of its vctl-agent"
         )
         return
+    if report.drain:
+        yield warning(
+            where,
+            f"takes no requests: {report.drain.sentence}"
+            if report.drain.phase is not DrainPhase.WAITING
+            else f"is {report.drain.sentence}",
+            f"once the work is done: vctl node undrain {name}",
+        )
     yield from _of_engine(where, record, report)
     yield from _of_limits(where, record.facts, report)
     yield from _of_serving(where, report, fleet)
     yield from _of_disk(where, report)
+    for service, release in sorted(report.overrides.items()):
+        yield warning(
+            where,
+            f"break-glass: its gateway serves {service} by release {release}, whatever the route"
+            " says",
+            f"on the node, once it may end: vctl-gateway override --service {service} --clear",
+        )
 
 
 def _of_engine(where: str, record: NodeRecord, report: NodeReport) -> Iterator[Finding]:

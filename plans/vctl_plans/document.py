@@ -77,6 +77,7 @@ class GateSpec(_Document, frozen=True, kw_only=True):
     ready: Percentage = "100%"  # of the nodes that count
     max_failed: Annotated[int, Meta(ge=0)] = 0  # nodes that may refuse the release for good
     max_absent: Percentage = "10%"  # nodes that may vanish meanwhile
+    max_unready: Percentage = "2%"  # drained nodes that nobody waits for; at least 1
     max_unavailable: Percentage = "10%"  # nodes that may change what they hold at once; at least 1
     free_memory: Percentage | None = None  # what a load must leave free of an engine's memory
     kv_used: Percentage | None = None  # of an engine's KV cache, at most, when traffic moves
@@ -128,11 +129,18 @@ class Document(_Document, frozen=True, kw_only=True, tag_field="strategy"):
     reason: str = ""
 
 
+class Message(_Document, frozen=True, kw_only=True):
+    """One turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+
+
 class Probe(_Document, frozen=True, kw_only=True):
     """A golden prompt: what each node asks of the release first, and what it must answer."""
 
     prompt: str = ""  # a text to go on from, or
-    messages: tuple[golden.Message, ...] = ()  # a chat
+    messages: tuple[Message, ...] = ()  # a chat
     expect: str | None = None  # the whole answer, but for white space around it; or
     contains: str | None = None  # a part of it; or
     similar_to: str | None = None  # a text that it resembles by `similarity`
@@ -218,7 +226,9 @@ def golden_value(probes: tuple[Probe, ...]) -> golden.Golden:
         prompts=tuple(
             golden.GoldenPrompt(
                 prompt=probe.prompt,
-                messages=probe.messages,
+                messages=tuple(
+                    golden.Message(role=turn.role, content=turn.content) for turn in probe.messages
+                ),
                 expect=probe.expect,
                 contains=probe.contains,
                 similar_to=probe.similar_to,
@@ -266,6 +276,7 @@ def resolve(document: AnyDocument, target: Mapping[Component, str]) -> Plan:
         ready=quota(gate.ready, path="gate.ready"),
         max_failed=gate.max_failed,
         max_absent=quota(gate.max_absent, path="gate.max_absent"),
+        max_unready=quota(gate.max_unready, path="gate.max_unready"),
         max_unavailable=quota(gate.max_unavailable, path="gate.max_unavailable"),
         probes=probes.digest if probes else "",
         groups=groups.digest if groups else "",

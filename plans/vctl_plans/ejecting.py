@@ -13,7 +13,7 @@ from vctl_plans.operate import Request, refuse_unreadable, running_rollout
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.release import Release
 from vctl_plans.rollout import Entry, ServiceSpec
-from vctl_plans.snapshot import Service
+from vctl_plans.snapshot import Service, way_back
 
 
 class Ejection(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +85,3 @@ def eject(service: Service, stable: Release, request: Request) -> Ejection:
             reason=request.reason,
         ),
     )
-
-
-def way_back(service: str, number: int) -> str:
-    """Return the command by which vctl takes the service up again."""
-    return f"vctl rollout start --service {service} --release {number}"

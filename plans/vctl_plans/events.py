@@ -16,6 +16,7 @@ class Observed(msgspec.Struct, frozen=True):
     gone: frozenset[str] = frozenset()  # absent for longer than a route may take to converge
     watching: Watching | None = None  # of a step that soaks under guardrails
     others: tuple[str, ...] = ()  # other services of the fleet that serve, or whose rollouts run
+    drained: frozenset[str] = frozenset()  # by an operator, as they said last; also who is away
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,38 +50,24 @@ def foresee(
     except InvariantError:
         raise
     except VctlError as first:
-        return _refused(first, service, plan, wish=wish, roster=roster, request=request,
-                        supersede=supersede)  # fmt: skip
-    target = service.releases.get(decision.rollout.to_release)
-    new = decision.release if isinstance(decision, Begin) else None
-    return Foresight(decision=decision, target=new or target, is_new=new is not None)
-
-
-def _refused(
-    first: VctlError,
-    service: Service,
-    plan: Plan,
-    *,
-    wish: Mapping[Component, Artifact] | int,
-    roster: tuple[str, ...],
-    request: Request,
-    supersede: bool,
-) -> Foresight:
-    try:
-        target, new = wished(service, plan, wish, request)
-    except VctlError:
-        return Foresight(decision=None, refusals=(first,))
-    plan = msgspec.structs.replace(plan, target=roots(target, wish))
-    more = _raised(
-        [
-            *operate.checks(service, plan, target, roster, supersede=supersede),
-            *placing.checks(service, plan, target, Roster(nodes=roster)),
-        ]
-    )
-    told = {first.message: first} | {each.message: each for each in more}
-    return Foresight(
-        decision=None, refusals=tuple(told.values()), target=target, is_new=new is not None
-    )
+        try:
+            target, new = wished(service, plan, wish, request)
+        except VctlError:
+            return Foresight(decision=None, refusals=(first,))
+        plan = msgspec.structs.replace(plan, target=roots(target, wish))
+        more = _raised(
+            [
+                *operate.checks(service, plan, target, roster, supersede=supersede),
+                *placing.checks(service, plan, target, Roster(nodes=roster)),
+            ]
+        )
+        told = {first.message: first} | {each.message: each for each in more}
+        return Foresight(
+            decision=None, refusals=tuple(told.values()), target=target, is_new=new is not None
+        )
+    brings = service.releases.get(decision.rollout.to_release)
+    made = decision.release if isinstance(decision, Begin) else None
+    return Foresight(decision=decision, target=made or brings, is_new=made is not None)
 
 
 def _raised(checks: Iterable[Callable[[], object]]) -> list[VctlError]:

@@ -1,7 +1,10 @@
 """What operators ask of nodes, and what a node answers in its report.
 
-A request is one small key under a lease: it expires, and with it the answers in the reports.
+A request is one small key under a lease: it expires, and with it the answers in the reports. Only a
+drain is under none: it lasts until an operator ends it.
 """
+
+from enum import StrEnum
 
 import msgspec
 
@@ -52,7 +55,41 @@ class NameRequest(NodeRequest, frozen=True, kw_only=True, tag="name"):
     digest: str  # of the release
 
 
-OperatorRequest = VerifyRequest | HashRequest | CollectRequest | NameRequest
+class DrainRequest(NodeRequest, frozen=True, kw_only=True, tag="drain"):
+    """Take no new requests until this key goes; it is under no lease.
+
+    Every node reads it: who is drained answers for nobody who is to be.
+    """
+
+    reason: str = ""
+
+    def is_for(self, node: str) -> bool:  # noqa: ARG002  see above
+        """Whether *node* has to know of it: each does."""
+        return True
+
+
+def drain_id(node: str) -> str:
+    """Return the id of the request that drains *node*: there is one at most."""
+    return f"drain-{node}"
+
+
+ACCEPT_RESTORE = "accept-restore"
+"""Names the key of an operator's last `AcceptRestore`."""
+
+
+class AcceptRestore(NodeRequest, frozen=True, kw_only=True, tag="accept-restore"):
+    """Take etcd as it is, though it went back: a backup was restored on purpose.
+
+    It is under no lease, and stays as the record of who said so.
+    """
+
+    reason: str = ""
+    at: str = ""  # the operator's own clock, UTC: for people
+
+
+OperatorRequest = (
+    VerifyRequest | HashRequest | CollectRequest | NameRequest | DrainRequest | AcceptRestore
+)
 """What a key under `Keys.requests` may hold."""
 
 
@@ -115,3 +152,36 @@ class Named(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request: str
     path: str = ""  # from which the engine lists the service's own name
     problem: str = ""  # why it does not
+
+
+class DrainPhase(StrEnum):
+    """How far a drain is."""
+
+    WAITING = "waiting"  # the node serves on: nobody else could
+    DRAINING = "draining"  # no new request; some are still in flight
+    DRAINED = "drained"
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's answer to a `DrainRequest`."""
+
+    request: str
+    phase: DrainPhase
+    problem: str = ""  # why it waits
+    note: str = ""  # what the drain cannot change
+    by: Actor = Actor()
+    reason: str = ""
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the node takes no new request."""
+        return self.phase is not DrainPhase.WAITING
+
+    @property
+    def sentence(self) -> str:
+        """How far it is, and for whom and why, for a person."""
+        who = f" by {self.by.user}" if self.by.user else ""
+        why = f" ({self.reason})" if self.reason else ""
+        more = f": {self.problem}" if self.problem else ""
+        word = "to be drained" if self.phase is DrainPhase.WAITING else self.phase.value
+        return f"{word}{who}{why}{more}{f'; {self.note}' if self.note else ''}"

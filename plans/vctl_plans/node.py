@@ -8,7 +8,7 @@ import msgspec
 
 from vctl_plans.capability import EngineFacts
 from vctl_plans.codec import SCHEMA, Value
-from vctl_plans.inspection import Checks, Collected, Hashed, Named
+from vctl_plans.inspection import Checks, Collected, Drained, Hashed, Named
 from vctl_plans.phase import NodePhase
 
 
@@ -60,13 +60,15 @@ class NodeReport(Value, frozen=True, kw_only=True):
     node: str
     boot_id: str
     incarnation: str = ""  # of the engine; empty while it does not answer
+    engine_since: str = ""  # when the agent first saw it so; for people, as is `at`
+    at: str = ""  # when it was written, UTC by the node's own clock
     cache_epoch: int = 0  # nothing that it cached in a lower one answers any more; 0: not told
     base: str = ""  # root of the base weights that it holds; empty: those it was started with
     releases: tuple[ReleaseReport, ...] = ()
     routes: dict[str, int] = {}  # service -> the route revision that the gateway acts on
     gateway_ok: bool = False
     overrides: dict[str, int] = {}  # service -> the release that root has it served by here
-    checks_keys: bool = False  # whether its gateway asks clients for an API key
+    checks_keys: bool | None = None  # whether its gateway asks for API keys; None: it is not heard
     # Service that moves -> release -> sessions that its gateway saw on it lately. It causes no
     # write of its own: as of when something else did.
     pins: dict[str, dict[int, int]] = {}
@@ -80,6 +82,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     hashed: tuple[Hashed, ...] = ()
     collected: tuple[Collected, ...] = ()
     named: tuple[Named, ...] = ()
+    drain: Drained | None = None  # None: nobody asked for it
     unmanaged: tuple[Unmanaged, ...] = ()  # by name, at most `MAX_UNMANAGED`
 
     def release(self, service: str, number: int) -> ReleaseReport | None:

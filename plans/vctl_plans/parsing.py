@@ -1,5 +1,6 @@
 """From what was typed to a plan document: what is wrong, where, and what would be right."""
 
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from vctl_plans.document import (
     GateSpec,
     Group,
     Guardrails,
+    Message,
     Probe,
     ReleaseSpec,
     RollbackDocument,
@@ -29,7 +31,6 @@ from vctl_plans.document import (
     sources,
 )
 from vctl_plans.errors import PlanError
-from vctl_plans.golden import Message
 from vctl_plans.guardrail import condition
 from vctl_plans.names import check_name, check_root, suggestion
 from vctl_plans.share import FULL_WEIGHT
@@ -47,7 +48,9 @@ def parse(content: object) -> AnyDocument:
         raise PlanError("a plan is a mapping of fields", hint="see `vctl rollout start --help`")
     if "strategy" not in content:
         strategies = ", ".join(str(k.__struct_config__.tag) for k in KINDS)
-        raise PlanError(f"missing; one of {strategies}", path="strategy")
+        close = difflib.get_close_matches("strategy", [str(name) for name in content], n=1)
+        hint = f"did you mean 'strategy', and not {close[0]!r}?" if close else ""
+        raise PlanError(f"missing; one of {strategies}", path="strategy", hint=hint)
     try:
         document: AnyDocument = msgspec.convert(content, AnyDocument, strict=True)
     except msgspec.ValidationError as cause:

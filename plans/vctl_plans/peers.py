@@ -6,7 +6,8 @@ fleet is not ready for it. A node whose agent died counts as one that is not: it
 
 The hard decision: which 64 of ten thousand. Those with the lowest hash of (release digest, node),
 so that every conductor lists the same ones, and not the same ones for every release. A node that is
-to change its base is listed no more, though it says for a moment still that it is ready.
+to change its base is listed no more, though it says for a moment still that it is ready; nor is one
+that is to be drained, which takes no new request once others are listed.
 """
 
 from collections.abc import Mapping
@@ -56,6 +57,7 @@ class Standing(msgspec.Struct, frozen=True):
     """What all nodes say of all releases, read once for all services."""
 
     nodes: int  # of which anything is known, dead agents' among them
+    draining: frozenset[str]  # that are to be drained, or are
     ready: dict[tuple[str, int, str], dict[str, str]]
     """Service, number and digest -> each node that is ready, and its gateway's address."""
 
@@ -64,11 +66,13 @@ def standing(nodes: Fleet) -> Standing:
     """Return what the records and reports of a fleet come to."""
     ready: dict[tuple[str, int, str], dict[str, str]] = {}
     for node, report in nodes.present().items():
-        for said in report.releases if report.gateway_ok else ():
+        serves = report.gateway_ok and report.drain is None
+        for said in report.releases if serves else ():
             if said.phase is NodePhase.READY:
                 found = ready.setdefault((said.service, said.number, said.digest), {})
                 found[node] = nodes.records[node].gateway_url
-    return Standing(len(nodes.records.keys() | nodes.reports.keys()), ready)
+    draining = frozenset(node for node, said in nodes.reports.items() if said.drain)
+    return Standing(len(nodes.records.keys() | nodes.reports.keys()), draining, ready)
 
 
 def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
@@ -89,7 +93,11 @@ def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
         entry = held.get((number, release.digest))
         if len(ready) < nodes.nodes:
             named = entry.gateways if entry else ()
-            staying = tuple(p for p in named if has_place(service, number, p.node))
+            staying = tuple(
+                peer
+                for peer in named
+                if has_place(service, number, peer.node) and peer.node not in nodes.draining
+            )
             entry = _entry(release, ready, staying)
         if entry and entry.gateways:
             releases.append(entry)

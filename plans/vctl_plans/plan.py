@@ -60,6 +60,7 @@ class Plan(Value, frozen=True, kw_only=True):
     ready: Quota = Quota(percent=100.0)
     max_failed: int = 0
     max_absent: Quota = Quota(percent=10.0)
+    max_unready: Quota = Quota(percent=2.0)  # drained nodes that nobody waits for; at least 1
     max_unavailable: Quota = Quota(percent=10.0)  # of the roster, without a base; at least 1
     probes: str = ""  # digest of the `Golden` prompts that the release must pass first
     groups: str = ""  # digest of the `Groups` that get the release; empty for other strategies

@@ -29,10 +29,20 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Window(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What gateways counted of both releases in one window of a step's watch."""
 
-    since_s: float  # ages of the phase
+    since_s: float  # ages of the phase; below zero: counted before it began
     until_s: float
     candidate: Rate
     stable: Rate
+    is_earlier: bool = False  # stable's is of routes before: it gets no requests any more
+
+
+def shifted(window: Window, later_s: float) -> Window:
+    """Return *window* with its ages so much later, as of a phase that began so much earlier."""
+    return msgspec.structs.replace(
+        window,
+        since_s=round(window.since_s + later_s, 3),
+        until_s=round(window.until_s + later_s, 3),
+    )
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -101,6 +101,11 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
         return self.releases.get(self.route.stable) if self.route else None
 
 
+def way_back(service: str, number: int) -> str:
+    """Return the command by which vctl takes a service up again that it let go."""
+    return f"vctl rollout start --service {service} --release {number}"
+
+
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """The fleet's services and nodes."""
 

@@ -10,14 +10,13 @@ from typing import TypeVar
 import msgspec
 
 from vctl_plans.base import base_root, has_place, target
-from vctl_plans.ejecting import way_back
 from vctl_plans.held import Held, overrides_of, sessions_of
 from vctl_plans.inspection import SCRUB
 from vctl_plans.node import NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase
 from vctl_plans.rollout import DEFAULT_TENANT, wanted
 from vctl_plans.route import Mode
-from vctl_plans.snapshot import Fleet, Service
+from vctl_plans.snapshot import Fleet, Service, way_back
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,7 +222,7 @@ def node_status(node: str, fleet: Fleet, needed: Needs | None = None) -> NodeSta
         phase = worst.phase if worst else IDLE
         if phase == NodePhase.READY and not report.gateway_ok:
             phase, reason = HANDING_OVER, reason or UNCONFIRMED
-        reason = reason or _failure(lines) or _rot(report)
+        reason = _drain(report) or reason or _failure(lines) or _rot(report)
     return NodeStatus(
         node=node,
         is_present=record is not None,
@@ -308,6 +307,11 @@ def _worst(lines: Iterable[ReleaseStatus]) -> ReleaseStatus | None:
         key=lambda line: (WORST_FIRST.index(NodePhase(line.phase)), not line.reason),
         default=None,
     )
+
+
+def _drain(report: NodeReport) -> str:
+    """Return how far the node is out of service, where an operator asked for that."""
+    return report.drain.sentence if report.drain else ""
 
 
 def _rot(report: NodeReport) -> str:

@@ -144,6 +144,11 @@ def _service(
     )
 
 
+def worst_first(phase: str) -> int:
+    """Return where a node's phase stands when the worst come first."""
+    return ORDER.index(phase) if phase in ORDER else len(ORDER)
+
+
 def is_older(found: ServiceSummary | None, service: Service) -> bool:
     """Whether the summary was made before the service's last decision, or knows nothing of it."""
     if found is None:

@@ -139,6 +139,7 @@ def observe(watching: Watching, watch: Watch, seen: Look, now_s: float) -> Watch
         until_s=round(now_s, 3),
         candidate=chronicle.rate(candidate),
         stable=chronicle.rate(stable),
+        is_earlier=seen.is_alone,
     )
     is_long = now_s - watching.since_s >= watch.interval_s
     is_enough = min(candidate.requests, stable.requests) >= watch.min_requests

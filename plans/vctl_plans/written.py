@@ -30,11 +30,20 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     reports: Mapping[str, NodeReport] = {}
     gone: frozenset[str] = frozenset()
     plan: Plan | None = None  # whose gate is asked for; None: all nodes
+    drained: frozenset[str] = frozenset()
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The drained nodes that nobody need wait for: one, or what the plan says; never all."""
+        drained = [node for node in self.roster if node in self.drained]
+        least = self.plan.max_unready.of(len(self.roster)) if self.plan else 1
+        return tuple(drained[: min(max(1, least), len(self.roster) - 1)])
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The roster's nodes that have not vanished."""
-        return tuple(node for node in self.roster if node not in self.gone)
+        """The roster's nodes that have neither vanished, nor are drained and away."""
+        away = [node for node in self.idle if node not in self.reports]
+        return tuple(node for node in self.roster if node not in self.gone and node not in away)
 
     @property
     def everyone(self) -> tuple[str, ...]:
@@ -60,11 +69,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds_ready(self, rollout: Rollout, number: int) -> bool:
         """Whether so many of them hold the release ready as the plan asks for."""
-        tally = readiness(self.counted, self.reports, rollout=rollout, number=number)
+        every = readiness(self.counted, self.reports, rollout=rollout, number=number)
+        asked = tuple(n for n in self.counted if n in every.done or n not in self.idle)
+        tally = readiness(asked, self.reports, rollout=rollout, number=number)
         if self.plan is None:
             return tally.is_complete
         ready, refused = self.plan.ready, len(tally.refused)
-        willing = len(self.counted) - refused
+        willing = len(asked) - refused
         least = ready.count if ready.percent is None else willing * ready.percent / FULL_WEIGHT
         is_enough = len(tally.done) >= max(1, least or 0)
         return is_enough and refused <= self.plan.max_failed

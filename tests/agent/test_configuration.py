@@ -65,6 +65,13 @@ def test_list_can_be_given_in_each_place(tmp_path: Path, place: str) -> None:
     assert (Path("/a"), Path("/b")) == _read(*arguments, **environment).allowed_root
 
 
+def test_labels_are_names_with_values() -> None:
+    assert (("rack", "7"), ("zone", "a=b")) == _read(VCTL_LABELS="rack=7,zone=a=b").label
+    for wrong in ("rack", "Rack=7", f"rack={'x' * 64}"):
+        with pytest.raises(SettingsError, match="label"):
+            _read("--label", wrong)
+
+
 def test_sources_are_limited_and_let_in_by_prefix() -> None:
     """What is no prefix of a source, or holds a secret, is refused; the secret is not repeated."""
     found = _read(

@@ -25,7 +25,7 @@ REPORT = NodeReport(node="n1", boot_id="b")
 
 def test_what_root_has_said_is_news_and_a_gateway_that_is_away_says_nothing() -> None:
     assert {"overrides": {"support": 7}, "checks_keys": True} == told_by(HEARD)
-    assert {"overrides": {}, "checks_keys": False} == told_by(None)
+    assert {"overrides": {}, "checks_keys": None} == told_by(None)
 
 
 def test_sessions_go_along_with_a_report_and_come_back_from_the_store() -> None:

@@ -13,7 +13,7 @@ from vctl_agent import watchman
 from vctl_agent.absences import Absences
 from vctl_agent.conductor import Conductor
 from vctl_agent.queries import Source
-from vctl_plans import operate
+from vctl_plans import operate, reverting
 from vctl_plans.alert import Alert, Severity
 from vctl_plans.codec import decode, encode
 from vctl_plans.errors import Rejected
@@ -31,7 +31,7 @@ from vctl_plans.statistics import (
     Snapshot,
     Statistics,
 )
-from vctl_plans.store.commit import begin_txn
+from vctl_plans.store.commit import begin_txn, continue_txn
 from vctl_plans.store.memory import MemoryStore
 from vctl_plans.store.port import Delete, Put, Txn, Update
 from vctl_plans.verdict import Outcome
@@ -207,6 +207,48 @@ async def test_what_was_counted_is_kept_with_the_decision_it_led_to(stage: Guard
     assert (200, 0) == (window.stable.requests, window.stable.failures)
     assert window.stable.p99_s is not None
     assert Traffic(stable=1) == seen.traffic
+
+
+async def test_what_was_counted_is_told_once(stage: Guarded) -> None:
+    """With the decision that ended the phase it was counted in, and with no later one."""
+    await stage.start()
+    async with running(stage.conductor()):
+        await stage.soak()
+        await stage.count(candidate=GOOD, stable=GOOD)
+        await stage.pass_to(SOAK_S + 1)
+        await stage.until(lambda now: now is RolloutPhase.SHIFTING)
+        await stage.report_all()
+        await stage.until(lambda now: now is RolloutPhase.SOAKING)
+
+    rollout = await stage.rollout()
+    entries = (await stage.store.list(KEYS.rollout_history(SERVICE, rollout.id))).entries
+    told = [decode(entry.value, Entry) for entry in entries]
+    windows = {entry.seq: len(entry.seen.windows) for entry in told if entry.seen}
+    assert {0: 0, 1: 0, 2: 0, 3: 1, 4: 0} == windows
+
+
+async def test_what_an_operator_cut_short_is_told_with_the_next_decision(stage: Guarded) -> None:
+    """A rollback is no write of the conductor's: what it counted until then is not lost by it."""
+    await stage.start()
+    async with running(stage.conductor()):
+        await stage.soak()
+        await stage.count(candidate=GOOD, stable=GOOD)
+        await stage.pass_to(WATCH.interval_s + 1)
+        service = await stage.service()
+        asked = operate.Request(id="back")
+        turn = reverting.rollback_now(service, to=0, roster=NODES, request=asked)
+        assert isinstance(turn, operate.Continue)
+        await stage.store.commit(continue_txn(KEYS, service, turn))
+        await stage.report_all()
+        key = KEYS.decision(SERVICE, turn.rollout.id, turn.rollout.seq + 1)
+        async with asyncio.timeout(5):
+            while await stage.store.get(key) is None:
+                await asyncio.sleep(A_WHILE_S)
+
+    rollout = await stage.rollout()
+    entries = (await stage.store.list(KEYS.rollout_history(SERVICE, rollout.id))).entries
+    windows = [w for e in entries if (s := decode(e.value, Entry).seen) for w in s.windows]
+    assert [(-WATCH.interval_s - 1, 0.0)] == [(w.since_s, w.until_s) for w in windows][:1]
 
 
 def answering(*, tokens: int) -> Statistics:

@@ -65,8 +65,11 @@ class MemoryReader:
     def list(self, prefix: str) -> Listing:
         return asyncio.run(self._store.list(prefix))
 
+    def names(self, prefix: str, *, most: int) -> tuple[str, ...]:
+        return tuple(entry.key for entry in self.list(prefix).entries[:most])
+
     def status(self) -> EtcdMember:
-        return EtcdMember(endpoint="memory", version="3.6.0", has_leader=True)
+        return EtcdMember(endpoint="memory", version="3.6.14", has_leader=True)
 
     def close(self) -> None:
         pass

@@ -55,7 +55,7 @@ def test_set_changes_what_is_given_and_takes_away_what_is_named(vctl: Vctl, file
     [
         (("use-context", "ue"), "eu"),
         (("set", "us"), "--fleet"),
-        (("set", "us", "--unset", "fleed"), "fleet, endpoints, service"),
+        (("set", "us", "--unset", "fleed"), "fleet, prefix, endpoints, service"),
         (("set", "Not A Name", "--fleet", "x"), "name"),
     ],
 )

@@ -41,7 +41,7 @@ def test_fleet_that_is_well_is_said_so() -> None:
     lines = said.out.splitlines()
     assert lines[0].split("  ")[0] == "NODE"
     assert ["a", "ok", "torch", "?/?", "unknown", "unknown", "unknown"] == lines[1].split()
-    assert "nothing is wrong: fleet test, 3 nodes, etcd 3.6.0" == lines[-1]
+    assert "nothing is wrong: fleet test, 3 nodes, etcd 3.6.14" == lines[-1]
 
 
 def test_error_is_named_with_its_remedy_and_fails() -> None:
@@ -171,7 +171,7 @@ def test_sample_of_the_page_is_what_is_shown() -> None:
         ),
     }  # fmt: skip
     records = {node: msgspec.structs.replace(a_record(node), facts=facts) for node in reports}
-    etcd = (EtcdMember(endpoint="e", version="3.6.1", has_leader=True),)
+    etcd = (EtcdMember(endpoint="e", version="3.6.14", has_leader=True),)
     fleet = Fleet(records=records, reports=reports)
     view = diagnosing.diagnosis(fleet, Keys("prod"), etcd, conductor=True)
 

@@ -7,7 +7,6 @@ what it writes before it is committed.
 
 import asyncio
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import aclosing
@@ -109,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -295,6 +295,7 @@ class _Vllm(UnderTest):
 async def _vllm(request: pytest.FixtureRequest) -> AsyncIterator[UnderTest]:
     served = request.getfixturevalue("vllm")
     async with VllmEngine(served.url) as engine:
+        await _emptied(engine)  # of what fleets of other tests have left
         yield _Vllm(served, engine)
         await _emptied(engine)
 

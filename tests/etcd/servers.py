@@ -82,7 +82,8 @@ class EtcdServer:
         folder: For its data and log; made if missing.
         name: The member's name in its cluster.
         args: More command line arguments.
-        tls: Certificate, key and CA files; clients then need a certificate of that CA.
+        tls: Certificate, key and CA files; clients then need a certificate of that CA,
+        asks_clients: unless this is False.
     """
 
     def __init__(
@@ -93,12 +94,14 @@ class EtcdServer:
         name: str = "solo",
         args: Sequence[str] = (),
         tls: tuple[Path, Path, Path] | None = None,
+        asks_clients: bool = True,
     ) -> None:
         self.binary = binary
         self.folder = folder
         self.name = name
         self.args = list(args)
         self.tls = tls
+        self.asks_clients = asks_clients
         self.initial_cluster = ""  # "": it is a cluster by itself
         self._process: subprocess.Popen[bytes] | None = None
         self._has_started = False
@@ -228,7 +231,8 @@ class EtcdServer:
         if self.tls:
             certificate, key, authority = map(str, self.tls)
             command += ["--cert-file", certificate, "--key-file", key]
-            command += ["--trusted-ca-file", authority, "--client-cert-auth"]
+            if self.asks_clients:
+                command += ["--trusted-ca-file", authority, "--client-cert-auth"]
         return command
 
     def _is_healthy(self) -> bool:

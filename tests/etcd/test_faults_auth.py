@@ -12,6 +12,7 @@ from tests.etcd.waiting import next_update, update_where
 from vctl_plans.errors import Rejected, StoreUnavailable
 from vctl_plans.store.etcd import EtcdStore
 from vctl_plans.store.gateway import GatewayReader, GatewayUnsuitable
+from vctl_plans.store.port import Delete, ModRevisionIs, Put, Txn
 from vctl_plans.store.settings import StoreSettings
 
 pytestmark = pytest.mark.etcd
@@ -75,9 +76,13 @@ async def test_f16_a_denied_prefix_is_a_hard_error(
     with pytest.raises(Rejected) as caught:
         await next_update(store.watch("/elsewhere/"))
     assert caught.value.code == "PERMISSION_DENIED"
-    assert "role" in caught.value.hint
-    with pytest.raises(Rejected):
+    assert caught.value.message == "etcd does not let user 'ann' read /elsewhere/*"
+    assert "grant-permission ROLE --prefix=true read /elsewhere/" in caught.value.hint
+    with pytest.raises(Rejected, match=r"write /elsewhere/a$"):
         await store.put("/elsewhere/a", b"")
+    txn = Txn((ModRevisionIs(prefix + "a", 0),), (Put("/elsewhere/a", b""), Delete(prefix + "b")))
+    with pytest.raises(Rejected, match=f"read {prefix}a and write /elsewhere/a, {prefix}b$"):
+        await store.commit(txn)
     await store.put(prefix + "a", b"")
 
 
@@ -87,8 +92,11 @@ async def test_without_user_or_with_a_wrong_password_it_is_said(
     with pytest.raises(Rejected, match="who asks") as caught:
         await make_store(guarded.endpoint).get(prefix)
     assert "ETCDCTL_USER" in caught.value.hint
-    with pytest.raises(Rejected, match="authentication failed"):
+    with pytest.raises(Rejected, match="'ann', or the password is wrong"):
         await make_store(guarded.endpoint, user="ann", password="wrong").get(prefix)
+    reader = GatewayReader(StoreSettings((guarded.endpoint,), user="ann", password="wrong"))
+    with reader, pytest.raises(Rejected, match="'ann', or the password is wrong"):
+        reader.get(prefix)
 
 
 async def test_a_user_is_no_harm_where_authentication_is_off(

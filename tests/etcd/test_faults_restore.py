@@ -63,3 +63,22 @@ async def test_a_restored_backup_is_noticed_by_calls_and_watches(
     entry = await make_store(server.endpoint).get(prefix + "a")
     assert entry is not None
     assert entry.value == b"1"
+
+
+async def test_who_only_watches_notices_it_too(
+    binary: Path, make_server: ServerMaker, make_store: StoreMaker, prefix: str
+):
+    """The restored revision is above that of its one listing, and below the events it was told."""
+    server = make_server(binary)
+    watcher, writer = make_store(server.endpoint), make_store(server.endpoint)
+    updates = watcher.watch(prefix)
+    await next_update(updates)
+    await writer.put(prefix + "a", b"1")
+    snapshot = server.folder / "snapshot"
+    await asyncio.to_thread(server.ctl, "snapshot", "save", str(snapshot))
+    for number in range(2, 9):
+        await writer.put(prefix + "a", str(number).encode())
+    await update_where(updates, lambda update: update.entries[prefix + "a"].value == b"8")
+    await asyncio.to_thread(restore, server, snapshot, token="etcd-cluster")
+    with pytest.raises(RestoredBackup):
+        await update_where(updates, lambda update: update.entries[prefix + "a"].value == b"1")

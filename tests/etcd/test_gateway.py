@@ -49,7 +49,21 @@ def test_a_member_tells_how_it_is(endpoint: str):
         told = reader.status()
     assert (told.endpoint, told.has_leader, told.alarms, told.problem) == (endpoint, True, (), "")
     assert told.version.startswith("3.")
+    assert told.has_users is False
+    assert told.has_compacted is False
+    assert told.clock_ahead_s is not None
+    assert abs(told.clock_ahead_s) < 2  # it is this machine's own clock
     assert told.size_bytes > 0
+
+
+@pytest.mark.etcd
+def test_a_member_that_compacts_tells_so(newest: Path, make_server: ServerMaker):
+    server = make_server(newest)
+    for number in range(3):
+        server.ctl("put", "/a", str(number))
+    server.ctl("compact", "3")
+    with GatewayReader(StoreSettings((server.endpoint,))) as reader:
+        assert reader.status().has_compacted is True
 
 
 @pytest.mark.etcd

@@ -77,4 +77,3 @@ def test_a_refusal_keeps_its_code_and_text():
     assert isinstance(translated, Rejected)
     assert translated.code == "PERMISSION_DENIED"
     assert translated.message == "etcd refused: etcdserver: permission denied"
-    assert "role" in translated.hint

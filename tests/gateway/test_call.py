@@ -6,7 +6,8 @@ from multidict import CIMultiDict
 from tests.gateway.support import a_release, a_route, ready
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.call import engine_body, read_asked, read_call
-from vctl_agent.gateway.state import Known, ReleaseAt, RouteAt, Target, targets
+from vctl_agent.gateway.state import Known, ReleaseAt, RouteAt, targets
+from vctl_agent.gateway.target import Target
 from vctl_plans.routing import session_key
 
 

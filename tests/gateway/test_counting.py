@@ -268,12 +268,18 @@ async def test_service_that_is_not_watched_is_neither_read_nor_kept(gateway: Ben
     assert 'vctl_gateway_first_token_seconds_count{release="1",service="support"} 1.0' in said
 
 
+def observed(taken: list[Sample], *, is_read: bool = True) -> Observation:
+    def ended(seen: Observation, error: ErrorClass | None) -> None:
+        taken.append(seen.sample(error))
+
+    return Observation(Counted(SERVICE, 1, "d", 7), ended, lambda: 0.0, is_read, 0.0)
+
+
 def test_answer_is_read_only_where_that_was_asked_for():
     answer = {"usage": msgspec.Raw(b'{"completion_tokens": 5}')}
     taken: list[Sample] = []
     for is_read in (False, True):
-        counted = Counted(SERVICE, 1, "d", 7)
-        with Observation(counted, lambda _, s: taken.append(s), is_read=is_read) as seen:
+        with observed(taken, is_read=is_read) as seen:
             seen.read(answer)
 
     assert [None, 5] == [sample.answer_tokens for sample in taken]
@@ -282,9 +288,7 @@ def test_answer_is_read_only_where_that_was_asked_for():
 @pytest.mark.parametrize("statuses", [(404, 200), (200, 404), (404, 500)])
 def test_last_of_several_answers_counts(statuses: tuple[int, ...]):
     taken: list[Sample] = []
-    with Observation(
-        Counted(SERVICE, 1, "d", 7), lambda _, s: taken.append(s), is_read=True
-    ) as seen:
+    with observed(taken) as seen:
         for status in statuses:
             seen.answered(status)
 
@@ -295,9 +299,7 @@ def test_last_of_several_answers_counts(statuses: tuple[int, ...]):
 def test_logprobs_of_a_long_answer_are_bounded():
     many = msgspec.json.encode([{"logprobs": {"token_logprobs": [-0.1] * MAX_LOGPROBS}}])
     taken: list[Sample] = []
-    with Observation(
-        Counted(SERVICE, 1, "d", 7), lambda _, s: taken.append(s), is_read=True
-    ) as seen:
+    with observed(taken) as seen:
         for _ in range(3):
             seen.read({"choices": msgspec.Raw(many)})
 

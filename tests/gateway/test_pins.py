@@ -1,5 +1,6 @@
 """Pins: what the gateway returned keeps a session on its release; what it did not make does not."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given as over
 from hypothesis import strategies as st
 
-from tests.gateway.support import Bench, a_route, serving
+from tests.gateway.support import Bench, a_route, eventually, serving
 from vctl_agent.gateway.fleetkey import FleetKey
 from vctl_agent.gateway.pins import COOKIE, MAX_CHARS, Pin, Pins, given, own_id
 from vctl_plans.route import Consistency, pinned, returned, settled, shifted
@@ -197,3 +198,13 @@ async def test_who_was_sent_to_the_candidate_by_name_does_not_fall_back(gateway:
     text = next(text for text, (release, _) in begun.items() if release == "1")
     assert (200, "2") == (await ask(gateway, text, **{"x-vctl-release": "2"}))[:2]
     assert (200, "2") == (await ask(gateway, text))[:2]
+
+
+async def test_agent_hears_how_many_sessions_are_on_which_release(gateway: Bench):
+    await gateway.route(MOVING)
+    begun = await sessions(gateway, 20)
+    counts = Counter(int(release) for release, _ in begun.values())
+    gateway.gateway.link.ring()
+    await eventually(lambda: gateway.agent.last.pins == {"support": dict(sorted(counts.items()))})
+    await gateway.route(settled(MOVING, 2, retained=(1,)))
+    await eventually(lambda: gateway.agent.last.pins == {})

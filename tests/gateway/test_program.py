@@ -74,6 +74,9 @@ class Process:
     def logged(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self._folder / "log").read_text().splitlines()]
 
+    def has_logged_a_request(self) -> bool:
+        return any(line["event"] == "request" for line in self.logged())
+
     async def clean(self) -> None:
         if self._process.returncode is None:
             self._process.kill()
@@ -110,6 +113,7 @@ async def test_gateway_alone_after_a_kill_serves_the_last_route(tmp_path: Path):
                     assert (answer.status, answer.headers["x-vctl-route"]) == (200, "5")
                 async with client.get(f"{gateway.admin_url}/readyz") as answer:
                     assert (answer.status, (await answer.json())["is_connected"]) == (200, False)
+                await eventually(gateway.has_logged_a_request)
                 assert await gateway.end(signal.SIGKILL) == -signal.SIGKILL
                 await gateway.start()
         (line, *_) = [line for line in gateway.logged() if line["event"] == "request"]
@@ -242,8 +246,11 @@ async def test_api_keys_are_read_again_on_sighup(tmp_path: Path):
             assert (200, 401) == (await status(ACME), await status(BLUE))
             keys.write_text(a_line("default", BLUE))
             gateway.tell(signal.SIGHUP)
-            await eventually(lambda: gateway.logged()[-1]["event"] == "API keys read")
+            await eventually(
+                lambda: any(line["event"] == "API keys read" for line in gateway.logged())
+            )
             assert (401, 200) == (await status(ACME), await status(BLUE))
+            await eventually(gateway.has_logged_a_request)
             (line, *_) = [line for line in gateway.logged() if line["event"] == "request"]
             assert "default" == line["tenant"]
     log = (tmp_path / "log").read_text()

@@ -12,7 +12,8 @@ from vctl_agent.gateway.call import engine_body, read_call
 from vctl_agent.gateway.live import Acted, Live
 from vctl_agent.gateway.prompts import Prompts
 from vctl_agent.gateway.serving import CHATS
-from vctl_agent.gateway.state import Known, ReleaseAt, RouteAt, Target
+from vctl_agent.gateway.state import Known, ReleaseAt, RouteAt
+from vctl_agent.gateway.target import Target
 from vctl_agent.local import AgentState
 from vctl_plans.prompt import Form
 

@@ -271,7 +271,8 @@ async def test_models_that_are_no_service_pass_unchanged_when_asked_to(tmp_path:
                 assert answer.status == 404
         for other in (MODELS[1], [None, MODELS[1]]):
             sneaky = json.dumps({"model": "llama", "lora_path": other})
-            async with gateway.client.post(url, data=sneaky) as answer:
+            as_json = {"Content-Type": "application/json"}
+            async with gateway.client.post(url, data=sneaky, headers=as_json) as answer:
                 assert answer.status == 404
         assert len(gateway.engine.bodies) == 1
         assert 'service="(passed through)"' in await gateway.metrics()

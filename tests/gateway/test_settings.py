@@ -100,10 +100,11 @@ def test_api_keys_and_the_engines_key_are_read_from_their_files(tmp_path: Path):
     keys.write_text(a_line("acme", ACME))
     engine.write_text("engine-key\n")
     config.write_text(f"api_keys_file: {keys}\n")
-    environment = {"VCTL_ENGINE_KEY_FILE": str(engine)}
+    environment = {"VCTL_GATEWAY_ENGINE_API_KEY_FILE": str(engine)}
     found = read_settings([*NEEDED, "--config", str(config)], environment)
     assert found.api_keys == KeysFile(keys, {hash_of(ACME): "acme"})
     assert found.engine_key == "engine-key"
+    assert read_settings(NEEDED, {"VCTL_ENGINE_KEY_FILE": str(engine)}).engine_key == ""
     assert (read_settings(NEEDED, {}).api_keys, read_settings(NEEDED, {}).engine_key) == (None, "")
 
 
@@ -113,14 +114,15 @@ def test_files_of_keys_that_are_none_are_problems_told_at_once(tmp_path: Path):
     engine.write_text("two\nlines\n")
     environment = {
         "VCTL_GATEWAY_API_KEYS_FILE": str(keys),
-        "VCTL_ENGINE_KEY_FILE": str(engine),
+        "VCTL_GATEWAY_ENGINE_API_KEY_FILE": str(engine),
     }
     with pytest.raises(SettingsError) as refused:
         read_settings(NEEDED, environment)
     where = "--api-keys-file (VCTL_GATEWAY_API_KEYS_FILE)"
+    engines = "--engine-api-key-file (VCTL_GATEWAY_ENGINE_API_KEY_FILE)"
     first = "the second word is no SHA-256: 64 hexadecimal digits, not the key itself"
     assert [
         f"{where}: {keys}: line 1: {first}",
         f"{where}: {keys}: line 2: 1 words; a line is TENANT SHA-256, and # begins a comment",
-        f"--engine-key-file (VCTL_ENGINE_KEY_FILE): {engine} must hold one line of ASCII",
+        f"{engines}: {engine} must hold one line of ASCII",
     ] == refused.value.problems

@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.gateway.support import KEYS, a_release, a_route, eventually, publish
+from vctl_agent.acceptance import Acceptance
 from vctl_agent.gateway import watch
 from vctl_agent.gateway.live import Acted, Live
-from vctl_agent.gateway.watch import Source, follow
+from vctl_agent.gateway.watch import Source, follow, keep_following
+from vctl_plans.codec import encode
 from vctl_plans.errors import Rejected
+from vctl_plans.inspection import ACCEPT_RESTORE, AcceptRestore
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.memory import MemoryStore
 from vctl_plans.store.port import Update
@@ -107,3 +110,36 @@ async def test_denied_watch_is_tried_again(monkeypatch: pytest.MonkeyPatch):
         await publish(store, a_route(1), a_release(1))
         await eventually(lambda: bool(live.acted.known.routes))
     assert store.denials == 0
+
+
+async def test_restored_store_is_followed_again_once_an_operator_accepts_it():
+    """The old route serves until then, though the new store is at lower revisions."""
+    live, before, after = a_live(), MemoryStore(), MemoryStore()
+    for number in range(5):  # so that the store that comes is behind
+        await before.put(f"/elsewhere/{number}", b"")
+    stores = [before]
+
+    def open_store(_: Fingerprint) -> Source:
+        return Source(stores[-1].peer(), lambda: 7)
+
+    acceptance = Acceptance(KEYS, None)
+    task = asyncio.create_task(keep_following(live, open_store, KEYS, acceptance))
+    try:
+        old = await publish(before, a_route(2), a_release(2))
+        await eventually(lambda: live.acted.known.route_revisions() == {"support": old})
+        live.suspend("as if it had been seen")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        stores.append(after)
+        new = await publish(after, a_route(1), a_release(1))
+        assert new < old
+        task = asyncio.create_task(keep_following(live, open_store, KEYS, acceptance))
+        await eventually(lambda: "behind" in live.suspended)
+        assert live.acted.known.routes["support"].route.stable == 2
+        await after.put(KEYS.request(ACCEPT_RESTORE), encode(AcceptRestore(id="x")))
+        await eventually(lambda: live.acted.known.route_revisions() == {"support": new})
+        assert live.acted.known.routes["support"].route.stable == 1
+        assert (live.suspended, live.is_connected) == ("", True)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -81,6 +81,7 @@ class Story:
         self.deaf: set[str] = set()  # their gateways get no route
         self.slow: set[str] = set()  # they load nothing
         self.clinging: set[str] = set()  # they unload nothing
+        self.drained: set[str] = set()  # by an operator
         self.gone: set[str] = set()  # they have vanished for good
         self.quarantined: dict[str, str] = {}  # node -> why it may serve nothing that is new
         self.watching: Watching | None = None  # what the conductor makes of the step's traffic
@@ -198,7 +199,8 @@ class Story:
     def observe(self, now_s: float = 0.0, *, event: Event | None = None) -> Decision:
         """Have the conductor take one look, and write what it decides."""
         reports = self.reports()
-        seen = Observed(reports, self._gone(), self.watching)
+        drained = frozenset(self.drained)
+        seen = Observed(reports, self._gone(), self.watching, drained=drained)
         decision = step(self.state(), event or seen, now_s)
         if decision.rollout == self.rollout:
             return decision
@@ -213,7 +215,13 @@ class Story:
             route=route if route != self.route else None,
         )
         state = self.state()
-        looked = Seen(roster=state.roster, reports=reports, gone=self._gone(), plan=state.plan)
+        looked = Seen(
+            roster=state.roster,
+            reports=reports,
+            gone=self._gone(),
+            plan=state.plan,
+            drained=drained,
+        )
         self._write(turn, looked)
         if self._decisions - 1 == self._dies_at:
             step(self.state(), TakenOver(1), 0.0)

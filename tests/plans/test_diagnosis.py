@@ -68,6 +68,7 @@ def test_nothing_is_found_of_a_fleet_that_is_well() -> None:
         ({"kv_used": 0.97}, WARNING, "full to 97%", "larger cache"),
         ({"gateway_ok": False}, ERROR, "its gateway does not act", "--socket"),
         ({"disk_used": 0.95}, WARNING, "95% of the room", "vctl node gc"),
+        ({"overrides": {SERVICE: 7}}, WARNING, "serves support by release 7", "--clear"),
     ],
 )
 def test_what_a_node_reports_is_found(
@@ -79,6 +80,25 @@ def test_what_a_node_reports_is_found(
     assert (severity, "node a") == (finding.severity, finding.where)
     assert what in finding.what
     assert remedy in finding.remedy
+
+
+def test_gateway_that_asks_for_no_key_is_a_way_around_those_that_do() -> None:
+    """All or none is well, and of one that is not heard nothing is known."""
+    names = ("a", "b", "c")
+    records = {n: NodeRecord(node=n, boot_id=f"boot-{n}", facts=FACTS) for n in names}
+
+    def told(*asks: bool | None) -> tuple[Finding, ...]:
+        reports = {
+            n: msgspec.structs.replace(WELL, node=n, boot_id=f"boot-{n}", checks_keys=does)
+            for n, does in zip(names, asks, strict=True)
+        }
+        return found(records=records, reports=reports)
+
+    finding = only(told(False, True, False))
+    assert (ERROR, "fleet") == (finding.severity, finding.where)
+    assert "but not those of a, c" in finding.what
+    well = told(None, None, None)  # no gateway, or it is not heard
+    assert well == told(True, True, None) == told(False, False, None) == told(True, True, True)
 
 
 def test_memory_that_is_not_told_is_said_as_not_known() -> None:
@@ -229,7 +249,7 @@ def test_the_worst_comes_first() -> None:
 # -- etcd ----------------------------------------------------------------------------------------
 
 MEMBER = EtcdMember(
-    endpoint="http://e1:2379", version="3.6.1", size_bytes=2048, quota_bytes=4096, has_leader=True
+    endpoint="http://e1:2379", version="3.6.14", size_bytes=2048, quota_bytes=4096, has_leader=True
 )
 
 
@@ -237,7 +257,7 @@ def test_member_that_is_well_is_told() -> None:
     """With its version and its size."""
     (finding,) = of_etcd([MEMBER])
 
-    assert (OK, "version 3.6.1, 2.0 KiB of 4.0 KiB") == _of(finding)
+    assert (OK, "version 3.6.14, 2.0 KiB of 4.0 KiB") == _of(finding)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +269,22 @@ def test_member_that_is_well_is_told() -> None:
         ({"alarms": ("etcdserver: no leader",)}, ERROR, "no leader", "endpoint status"),
         ({"size_bytes": 3300}, WARNING, "nearly full", "defrag"),
         ({"size_bytes": 1800 * 1024**2, "quota_bytes": 0}, WARNING, "the default quota", "defrag"),
+        ({"version": "3.5.1"}, WARNING, "data can come to differ", "3.5.28, 3.6.9 or later"),
+        ({"version": "3.4.38"}, WARNING, "a read can be stale", "3.5.28"),
+        (
+            {"has_compacted": False, "revision": 200_000},
+            WARNING,
+            "all of its 200000 revisions",
+            "--auto-compaction-retention",
+        ),
+        (
+            {"has_users": False, "endpoint": "http://etcd-1:2379"},
+            WARNING,
+            "asks nobody who they are",
+            "init-auth",
+        ),
+        ({"clock_ahead_s": 90.0}, WARNING, "90 s ahead of", "timedatectl"),
+        ({"clock_ahead_s": -7.0}, WARNING, "7 s behind", "timedatectl"),
     ],
 )
 def test_what_a_member_tells_is_found(
@@ -260,6 +296,24 @@ def test_what_a_member_tells_is_found(
     assert severity is finding.severity
     assert what in finding.what
     assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"has_compacted": False, "revision": 100},
+        {"has_compacted": True, "revision": 200_000},
+        {"has_users": False, "endpoint": "http://127.0.0.1:2379"},
+        {"has_users": False, "endpoint": "http://[::1]:2379"},
+        {"clock_ahead_s": 2.0},
+        {"version": "3.5.28"},
+        {"version": "main"},
+    ],
+)
+def test_what_a_member_tells_that_is_well(changes: dict[str, Any]) -> None:
+    """Small fleets need no compaction, etcd on loopback no users, and clocks are never equal."""
+    (finding,) = of_etcd([msgspec.structs.replace(MEMBER, **changes)])
+    assert OK is finding.severity
 
 
 def test_member_that_is_away_or_silent_is_named() -> None:

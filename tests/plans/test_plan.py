@@ -1,6 +1,8 @@
 """Plans: what is typed is checked field by field, and every error names the field."""
 
+import copy
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -204,7 +206,10 @@ def test_error_names_the_field_and_what_is_allowed(content: object, path: str, w
         (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
         (
             SWITCH | {"gate": {"zzz": 1}},
-            "known: free_memory, kv_used, max_absent, max_failed, max_unavailable, ready",
+            (
+                "known: free_memory, kv_used, max_absent, max_failed, max_unavailable,"
+                " max_unready, ready"
+            ),
         ),
         (SWITCH | {"service": 7}, "put it in quotes"),
     ],
@@ -385,3 +390,42 @@ def test_golden_prompts_are_a_value_of_their_own_which_the_plan_names() -> None:
     assert (
         resolve(document, {}).digest != resolve(parse(SWITCH | {"probes": probes[:1]}), {}).digest
     )
+
+
+FULL: dict[str, Any] = {
+    "service": "support",
+    "strategy": "weighted",
+    "release": {"adapter": {"source": "file:///a"}},
+    "steps": [{"weight": 100, "soak": "5m"}],
+    "gate": {"ready": "98%"},
+    "deadlines": {"prepare": "1m"},
+    "guardrails": {"error_ratio": 1.5, "drift": {"psi": 0.2}},
+    "probes": [{"messages": [{"role": "user", "content": "x"}], "contains": "y"}],
+}
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield where each field of a plan stands, and its name."""
+    if isinstance(node, list):
+        for n, value in enumerate(node):
+            yield from places(value, (*path, n))
+    elif isinstance(node, dict):
+        for name, value in node.items():
+            yield path, name
+            yield from places(value, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "name"), list(places(FULL)), ids=str)
+def test_slip_in_any_fields_name_is_refused_with_the_one_that_was_meant(
+    path: tuple[Any, ...], name: str
+):
+    content = copy.deepcopy(FULL)
+    node: Any = content
+    for key in path:
+        node = node[key]
+    node[f"{name}x"] = node[name]
+    if name == "strategy":
+        del node[name]
+    with pytest.raises(PlanError) as refusal:
+        parse(content)
+    assert refusal.value.hint.startswith(f"did you mean '{name}'")

@@ -22,6 +22,8 @@ from tests.sim.memory import RATES, Last, Memory
 from tests.sim.world import KEYS
 from vctl_plans.base import is_apart
 from vctl_plans.groups import Group, Groups
+from vctl_plans.inspection import DrainPhase, drain_id
+from vctl_plans.node import NodeReport
 from vctl_plans.route import Consistency
 from vctl_plans.share import FULL_WEIGHT
 
@@ -56,6 +58,17 @@ def handed_over_to_the_ready(memory: Memory, fact: HandedOver) -> Iterator[str]:
     disk = world.nodes[gateway.name].disk
     if release.for_application and fact.release not in disk.handed:
         yield f"I5: {gateway.name} serves release {fact.release} without its prompt"
+
+
+def drained_takes_nothing(memory: Memory, fact: HandedOver) -> Iterator[str]:
+    """A node that says it is drained gets no request, for as long as an operator wants that."""
+    cluster, name = memory.world.etcd.cluster, fact.gateway.name
+    said, asked = cluster.get(KEYS.report(name)), cluster.get(KEYS.request(drain_id(name)))
+    if said is None or asked is None:
+        return
+    report = msgspec.json.decode(said.value, type=NodeReport)
+    if report.drain and report.drain.phase is DrainPhase.DRAINED:
+        yield f"drain: {name} is drained, and gets a request for release {fact.release}"
 
 
 def groups_get_theirs(memory: Memory, fact: HandedOver) -> Iterator[str]:

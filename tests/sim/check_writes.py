@@ -48,6 +48,7 @@ def writes_hold(memory: Memory, fact: Wrote) -> Iterator[str]:
             reports=grounds.nodes.present(),
             gone=grounds.gone,
             plan=plan,
+            drained=grounds.drained,
         )
         yield from _counted_again(grounds, writing, seen, plan)
         yield from _really_held(world, writing, seen)
@@ -123,7 +124,9 @@ def _counted_again(grounds: Grounds, writing: Writing, seen: Seen, plan: Plan) -
         refused = [name for name, line in lines.items() if line and line.is_permanent]
         is_ready = {n for n, line in lines.items() if line and line.phase is NodePhase.READY}
         ready = [n for n in sorted(is_ready) if there[n].gateway_ok]
-        needed = max(1, plan.ready.of(len(seen.counted)) - len(refused))
+        refused = [name for name in refused if name not in seen.idle]
+        spared = [name for name in seen.counted if name in seen.idle and name not in ready]
+        needed = max(1, plan.ready.of(len(seen.counted) - len(spared)) - len(refused))
         if len(ready) < needed or len(refused) > plan.max_failed:
             yield f"I5: traffic moves to release {number}, which only {ready} report ready"
     if writing.new_unload:

@@ -16,6 +16,7 @@ from tests.sim.check_serving import (
     answered_as_chosen,
     drained_before_taken,
     drained_before_unloaded,
+    drained_takes_nothing,
     groups_get_theirs,
     handed_over_to_the_ready,
     only_verified_bytes,
@@ -96,7 +97,7 @@ Check = Callable[[Memory, Any], Iterator[str]]
 
 CHECKS: dict[type[Fact], list[Check]] = {
     Wrote: [fuse_holds, writes_hold],
-    HandedOver: [handed_over_to_the_ready, groups_get_theirs],
+    HandedOver: [handed_over_to_the_ready, groups_get_theirs, drained_takes_nothing],
     Answered: [answered_as_chosen],
     Acked: [acked_for_good],
     LostContact: [serves_without_the_store],

@@ -26,6 +26,7 @@ class Grounds(msgspec.Struct, frozen=True):
     fence: int
     nodes: Fleet
     gone: frozenset[str]
+    drained: frozenset[str]
 
 
 class WatchedConductor(Conductor):
@@ -33,11 +34,12 @@ class WatchedConductor(Conductor):
 
     nodes: Fleet | None = None
     gone: frozenset[str] = frozenset()
+    drained: frozenset[str] = frozenset()
     count_move: Callable[[str, RolloutPhase], None] = staticmethod(lambda *_: None)
 
     def _observed(self, *looked: Any) -> Observed:
         observed = super()._observed(*looked)
-        self.gone = observed.gone
+        self.gone, self.drained = observed.gone, observed.drained
         return observed
 
     async def _advance(self, service: Service, nodes: Fleet) -> float:
@@ -100,7 +102,7 @@ class Candidate:
         conductor = self.conductor
         if conductor is None or conductor.nodes is None:
             return None
-        return Grounds(self.title, self.fence, conductor.nodes, conductor.gone)
+        return Grounds(self.title, self.fence, conductor.nodes, conductor.gone, conductor.drained)
 
     async def _stand(self) -> None:
         client = self.client

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from tests.sim.network import Network
 from tests.sim.node import Node
 from tests.sim.troubles import Trouble
-from tests.sim.world import World
+from tests.sim.world import KEYS, World
+from vctl_plans.codec import encode
+from vctl_plans.inspection import DrainRequest, drain_id
+from vctl_plans.store.port import Delete, Put
 
 End = Callable[[], None]
 Begin = Callable[[World, Trouble], End | None]
@@ -153,6 +156,19 @@ def old_boot_returns(world: World, trouble: Trouble) -> End:
     def end() -> None:
         node.wake_older()
         world.kernel.after(5.0, None, node.end_older)
+
+    return end
+
+
+def node_drained(world: World, trouble: Trouble) -> End:
+    """An operator takes a node out of service, and back."""
+    node = _node(world, trouble)
+    key = KEYS.request(drain_id(node.name))
+    request = DrainRequest(id=drain_id(node.name), nodes=(node.name,), reason="simulated")
+    world.write(Put(key, encode(request)))
+
+    def end() -> None:
+        world.write(Delete(key))
 
     return end
 
@@ -374,6 +390,7 @@ FAULTS: dict[str, Begin] = {
         node_vanishes,
         node_joins,
         old_boot_returns,
+        node_drained,
         engine_restart,
         engine_slow,
         engine_refuses,

@@ -16,7 +16,7 @@ from tests.sim.checks import Checks
 from tests.sim.clients import Clients
 from tests.sim.facts import Loads
 from tests.sim.faults import FAULTS, End
-from tests.sim.operators import ROOMY, Operators
+from tests.sim.operators import Operators
 from tests.sim.troubles import Trouble, draw_troubles
 from tests.sim.world import Broken, World
 from vctl_plans.phase import RolloutPhase
@@ -244,8 +244,8 @@ class History:
         rollout, route = world.rollout, world.route
         assert rollout
         # With few places a release of a plan that cannot wait for one may find none, and is
-        # refused; then what served before has to serve on.
-        has_no_place = world.places < ROOMY and NO_PLACE in self.operators.refusal
+        # refused; then what served before has to serve on. What is retained gives way.
+        has_no_place = NO_PLACE in self.operators.refusal and not self._has_place()
         has_converged = rollout.phase is RolloutPhase.CONVERGED and not rollout.unconfirmed
         if not (has_converged or has_no_place):
             raise Broken(f"I8: a sound rollout ended {rollout.phase}: {rollout.sentence}")
@@ -261,6 +261,13 @@ class History:
                 raise Broken(f"I8: {node.name} holds {sorted(node.engine.adapters)}, not {names}")
             if node.engine.asked or node.gateway.references.total:
                 raise Broken(f"I4: {node.name} still counts requests")
+
+    def _has_place(self) -> bool:
+        """Whether engines have a place beside all that serves."""
+        world = self.world
+        serving = world.route.serving if world.route else frozenset[int]()
+        names = {world.service.releases[n].engine_name for n in serving} - {""}
+        return len(names) < world.places
 
     def _look_back(self) -> None:
         """I10: what was written can be read, and each operator's own request is in it."""

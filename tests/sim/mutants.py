@@ -113,6 +113,13 @@ PLANS: tuple[Mutant, ...] = (
         tests=_WEIGHTED,
     ),
     Mutant(
+        name="end a soak a second early",
+        file=f"{_PLANS}/soaking.py",
+        old="max(0.0, here.soak_s - rollout.soaked_s)",
+        new="max(0.0, here.soak_s - 1.0 - rollout.soaked_s)",
+        tests=("tests/plans/test_weighted.py",),
+    ),
+    Mutant(
         name="go on from a manual step by itself",
         file=f"{_PLANS}/soaking.py",
         old="    if here.manual and not rollout.promoted:\n",

@@ -25,6 +25,20 @@ AGENT: tuple[Mutant, ...] = (
         tests=("tests/plans/test_node_machine.py",),
     ),
     Mutant(
+        name="take for an orphan what a request may mean",
+        file=f"{_PLANS}/orphans.py",
+        old="    if (named | requested) - known:\n",
+        new="    if named - known:\n",
+        tests=("tests/agent/test_orphans.py",),
+    ),
+    Mutant(
+        name="let a release be ready by what goes as an orphan",
+        file=f"{_AGENT}/doing.py",
+        old="        self.phases[name] = NodePhase.DRAINING\n",
+        new="        self.phases[name] = NodePhase.READY\n",
+        tests=("tests/agent/test_orphans.py",),
+    ),
+    Mutant(
         name="ask nothing again after a flush",
         file=f"{_AGENT}/engines/epochs.py",
         old="        self._probed.expire()\n        try:\n",
@@ -58,6 +72,25 @@ AGENT: tuple[Mutant, ...] = (
         old="    if not facts.may_unload:\n",
         new="    if facts.may_unload is None:\n",
         tests=("tests/plans/test_node_machine.py",),
+    ),
+    Mutant(
+        name="unload what was called back",
+        file=f"{_AGENT}/reconciler.py",
+        old="        may_unload = is_listed and not is_wanted and held.may_be_here\n",
+        new="        began = (service.name, release.number) in self._drain_began"
+        " and held.is_here\n"
+        "        is_wanted = is_wanted and not began\n"
+        "        may_unload = (is_listed or began) and not is_wanted and held.may_be_here\n",
+        tests=("tests/agent/test_reconciler.py",),
+    ),
+    Mutant(
+        name="go on with an exchange that was called back",
+        file=f"{_AGENT}/reconciler.py",
+        old="        goes = is_apart(service, release.number, self._node)\n",
+        new="        goes = is_apart(service, release.number, self._node)\n"
+        "        began = (service.name, release.number) in self._drain_began\n"
+        "        goes = goes or (began and held.is_here and is_wanted)\n",
+        tests=("tests/agent/test_reconciler.py",),
     ),
     Mutant(
         name="tell the gateway before the probe",

@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
 from tests.builders import SERVICE
 from tests.sim.client import Client
 from tests.sim.disk import Artifacts, Disk, Handed, Shelf
@@ -21,6 +23,7 @@ from tests.sim.network import Network
 from tests.sim.store import Etcd, State
 from vctl_agent.collecting import Collecting, Needs, Room
 from vctl_agent.crashpoints import Crashpoints
+from vctl_agent.draining import Draining
 from vctl_agent.engines.epochs import EpochFile, Epochs
 from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
@@ -33,6 +36,7 @@ from vctl_agent.probed import Probed
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.registered import Registered
 from vctl_agent.reporting import StatisticsWriter
+from vctl_agent.requests import read_requests
 from vctl_agent.telling import ThisNode
 from vctl_agent.watched import report_interval_s, watched
 from vctl_plans.capability import EngineFacts
@@ -159,6 +163,7 @@ class Agent:
             wake=lambda: None,
             crashpoints=crashpoints,
         )
+        self.draining = Draining(node.name, node.etcd.keys, self.wake)
         self.reconciler = Wakened(
             self.wake,
             ThisNode(node.name, boot_id, "http://engine"),
@@ -168,13 +173,12 @@ class Agent:
             application=application,
             executor=executor,
             on_report=self._on_report,
+            completed=self._completed,
+            draining=self.draining,
             clock=process.clock,
         )
         self.orphans = self._made_orphans(artifacts)
-        record = NodeRecord(node=node.name, boot_id=boot_id, engine="sim")
-        self.presence = Presence(
-            self.client, node.etcd.keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints
-        )
+        self.presence = self._made_presence(crashpoints)
         self.statistics = self._made_statistics(crashpoints)
         self._watching: tuple[tuple[str, ...], float] | None = None
         self._report: NodeReport | None = None
@@ -183,6 +187,13 @@ class Agent:
         self._timer: Event | None = None
         process.on_pause = process.on_resume = self.client.feel
         process.on_death = self.client.drop
+
+    def _made_presence(self, crashpoints: Crashpoints) -> Presence:
+        name, keys = self.node.name, self.node.etcd.keys
+        record = NodeRecord(
+            node=name, boot_id=self.boot_id, engine="sim", gateway_url=f"http://{name}"
+        )
+        return Presence(self.client, keys, record, ttl_s=LEASE_TTL_S, crashpoints=crashpoints)
 
     def _made_statistics(self, crashpoints: Crashpoints) -> StatisticsWriter:
         return StatisticsWriter(
@@ -215,6 +226,7 @@ class Agent:
         process.spawn(self.orphans.run())
         process.spawn(self._watch.refresh())
         self.client.follow(self.node.etcd.keys.services, self._want)
+        self.client.follow(self.node.etcd.keys.requests, self._ask)
         self.node.gateway.greet()
 
     def _fetch_s(self) -> float:
@@ -227,12 +239,20 @@ class Agent:
         self._is_live = state.update.is_live
         if state.update.is_live:
             fleet = state.fleet(self.node.etcd.keys)
+            self.draining.follow(fleet, state.update.entries)
             self.reconciler.want(fleet)
             self.collecting.follow(fleet)
             watching = (watched(fleet), report_interval_s(fleet))
             if watching != self._watching:  # else it would be woken for nothing
                 self._watching = watching
                 self.statistics.watch(fleet)
+
+    def _ask(self, state: State) -> None:
+        if state.update.is_live:
+            self.draining.ask(read_requests(state.update.entries, self.node.name))
+
+    def _completed(self, report: NodeReport) -> NodeReport:
+        return msgspec.structs.replace(report, drain=self.draining.answer(self.link.heard))
 
     def _on_facts(self, facts: EngineFacts) -> None:
         self.presence.announce(facts)

@@ -23,7 +23,7 @@ _FAILED = Sample(latency_s=0.2, error=ErrorClass.SERVER)
 
 
 class _NoMetrics:
-    def count_sample(self, *_counted: Any) -> None:
+    def count_end(self, *_counted: Any) -> None:
         """Show nothing to anybody."""
 
 
@@ -82,4 +82,4 @@ class Traffic:
             digest = known.digest((SERVICE, choice.release))
             is_bad = choice.release in self._bad and self._random.random() < _FAILING
             counted = Counted(SERVICE, choice.release, digest, at.revision)
-            self._counting._add(counted, _FAILED if is_bad else _SOUND)
+            self._counting.add(counted, _FAILED if is_bad else _SOUND)

@@ -14,11 +14,12 @@ from tests.sim.kernel import Kernel, Process
 from tests.sim.network import Network
 from tests.sim.node import Node
 from tests.sim.store import Etcd
+from vctl_plans.errors import StoreError
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.rollout import Rollout, wanted
 from vctl_plans.route import Route
 from vctl_plans.snapshot import Service
-from vctl_plans.store.port import KeyValue
+from vctl_plans.store.port import KeyValue, Operation, Txn
 
 KEYS = groundwork.KEYS
 _CANDIDATES = 2
@@ -54,6 +55,7 @@ class World:
         self.requests: dict[str, int] = {}
         self.moves: dict[str, int] = {}  # how often an event met a phase
         self.on_accept: Callable[[], None] = lambda: None
+        self._writers = 0
         self._backup: tuple[int, dict[str, KeyValue]] | None = None
         self.service = Service(name=SERVICE)  # as the store has it
         self.nodes: dict[str, Node] = {}
@@ -212,6 +214,19 @@ class World:
     def transcript(self) -> str:
         """Return what happened, for people."""
         return "\n".join(f"{when:8.3f}  {line}" for when, line in self.log)
+
+    def write(self, operation: Operation) -> None:
+        """Write as a command that is not otherwise looked at, again until it is done."""
+        self._writers += 1
+        client = self.client(f"w{self._writers}")
+        client.process.spawn(self._write(client, operation))
+
+    async def _write(self, client: Client, operation: Operation) -> None:
+        try:
+            await client.commit(Txn((), (operation,)))
+        except StoreError:
+            self.kernel.after(1.0, None, self.write, operation)
+        self.etcd.clients.remove(client)
 
     def client(self, name: str) -> Client:
         """Return a way to the store for a command, in a process of its own."""

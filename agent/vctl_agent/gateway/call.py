@@ -11,7 +11,7 @@ import msgspec
 
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.pins import Pin, own_id
-from vctl_agent.gateway.state import Target
+from vctl_agent.gateway.target import Target
 from vctl_plans.prompt import Form, applied
 from vctl_plans.routing import (
     CONVERSATION,
@@ -106,15 +106,16 @@ def engine_body(call: Call, target: Target, *, form: Form | None = None) -> byte
     Raises:
         Refused: 400, the client's own salt is not text.
     """
-    salt = target.salted(_text(call.fields, "cache_salt"))
-    replaced = {
-        "model": msgspec.Raw(_encoder.encode(target.model)),
-        "cache_salt": msgspec.Raw(_encoder.encode(salt)),
-    }
+    fields = call.fields.copy()
+    fields["model"] = target.model_json
+    fields["cache_salt"] = target.salt_json
+    if "cache_salt" in call.fields:
+        salt = target.salted(_text(call.fields, "cache_salt"))
+        fields["cache_salt"] = msgspec.Raw(_encoder.encode(salt))
     if form and target.template:
-        replaced |= applied(target.template, call.fields, form)
-    kept = {name: raw for name, raw in call.fields.items() if name != _OTHER_ADAPTER}
-    return _encoder.encode(kept | replaced)
+        fields.update(applied(target.template, call.fields, form))
+    fields.pop(_OTHER_ADAPTER, None)
+    return _encoder.encode(fields)
 
 
 def salted_body(call: Call, salted: Callable[[str], str]) -> bytes:

@@ -4,10 +4,9 @@ For this user alone, and never over the network: it works with etcd and the agen
 """
 
 import asyncio
-import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
@@ -33,28 +32,33 @@ class Control:
     def __init__(self, path: Path, act: Act) -> None:
         self._path = path
         self._act = act
+        self._listener: socket.socket | None = None
 
     async def run(self) -> None:
         """Serve until cancelled."""
         loop = asyncio.get_running_loop()
-        with self._listening() as listener:
+        listener = self._listener or self.open()
+        try:
             while True:
                 connection, _ = await loop.sock_accept(listener)
                 connection.setblocking(False)
                 with connection:
                     await self._serve(connection)
+        finally:
+            self._listener = None
+            listener.close()
 
-    @contextlib.contextmanager
-    def _listening(self) -> Iterator[socket.socket]:
+    def open(self) -> socket.socket:
+        """Listen: from now on nobody who asks is told that nobody is here, and `run` answers."""
         beside = self._path.with_name(self._path.name + ".new")
         beside.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(os.fspath(beside))
-            beside.chmod(_MODE)
-            listener.listen()
-            beside.replace(self._path)
-            listener.setblocking(False)
-            yield listener
+        listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(os.fspath(beside))
+        beside.chmod(_MODE)
+        listener.listen()
+        beside.replace(self._path)
+        listener.setblocking(False)
+        return listener
 
     async def _serve(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -16,7 +16,14 @@ from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.observation import Counted, Observation
 from vctl_agent.local import GatewayStatistics
 from vctl_plans.codec import encode
-from vctl_plans.statistics import Origin, Recorder, Sample, Snapshot, Statistics
+from vctl_plans.statistics import (
+    ErrorClass,
+    Origin,
+    Recorder,
+    Sample,
+    Snapshot,
+    Statistics,
+)
 
 KEPT_ROUTES = 3
 """Newest route revisions of a release that are kept: a window may still be open on the one before
@@ -92,7 +99,7 @@ class Counting:
     def observe(self, counted: Counted) -> Observation:
         """Return the observation of one request; it is counted on leaving its ``with`` block."""
         return Observation(
-            counted, self._add, is_read=counted.service in self._watched, clock=self._clock
+            counted, self._ended, self._clock, counted.service in self._watched, self._clock()
         )
 
     def told(self) -> GatewayStatistics:
@@ -117,10 +124,14 @@ class Counting:
             for route_revision in sorted(found.routes)
         )
 
-    def _add(self, counted: Counted, sample: Sample) -> None:
-        self._metrics.count_sample(counted.service, counted.number, sample)
-        if counted.service not in self._watched:
-            return
+    def _ended(self, seen: Observation, error: ErrorClass | None) -> None:
+        counted = seen.counted
+        self._metrics.count_end(counted.service, counted.number, error, seen.first_s)
+        if counted.service in self._watched:
+            self.add(counted, seen.sample(error))
+
+    def add(self, counted: Counted, sample: Sample) -> None:
+        """Count one request of a service that is watched."""
         key = (counted.service, counted.number, counted.digest)
         release = self._releases.get(key)
         if release is None:

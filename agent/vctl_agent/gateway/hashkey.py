@@ -18,7 +18,7 @@ from vctl_plans.names import check_name
 LEAST_CHARS = 16
 """A shorter key could be found by hashing guesses, once somebody has the file."""
 
-_USAGE = 2
+_USAGE, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,6 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     except (PlanError, ValueError) as problem:
         sys.stderr.write(f"vctl-gateway hash-key: {problem}\n")
         return _USAGE
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return _INTERRUPTED
     sys.stdout.write(f"{tenant} {written}\n" if tenant else f"{written}\n")
     return 0
 
@@ -47,7 +50,12 @@ def _key() -> str:
         ValueError: It could not come as a key, or is too short to be one.
     """
     is_asked = sys.stdin.isatty()
-    text = getpass.getpass("API key: ") if is_asked else sys.stdin.read()
+    try:
+        text = getpass.getpass("API key: ") if is_asked else sys.stdin.read()
+    except EOFError:
+        text = ""
+    except UnicodeDecodeError as cause:
+        raise ValueError("a key is one word of ASCII: it has to stand in a header field") from cause
     key = text.rstrip("\r\n")
     if len(key) < LEAST_CHARS:
         raise ValueError(

@@ -5,13 +5,12 @@ import secrets
 from itertools import count
 
 from vctl_agent.gateway.wire.fields import Fields, written
-from vctl_agent.gateway.wire.heads import Head
+from vctl_agent.gateway.wire.heads import OWN_PREFIX, Head
 
 REQUEST_ID_HEADER = "x-request-id"
 ROUTE_HEADER = "x-vctl-route"
 _REQUEST_ID_NAME = REQUEST_ID_HEADER.encode()
 
-_OWN_PREFIX = "x-vctl-"
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -87,6 +86,6 @@ def _passed(headers: Fields, dropped: frozenset[str]) -> Fields:
         [
             (name, value)
             for name, value in headers.items()
-            if (lowered := name.lower()) not in dropped and not lowered.startswith(_OWN_PREFIX)
+            if (lowered := name.lower()) not in dropped and not lowered.startswith(OWN_PREFIX)
         ]
     )

@@ -16,6 +16,7 @@ import msgspec
 from blake3 import blake3
 
 from vctl_agent.gateway.fleetkey import FleetKey
+from vctl_agent.gateway.wire.heads import Head
 from vctl_agent.gateway.wire.message import Request
 
 HOP_HEADER = "x-vctl-hop"
@@ -83,9 +84,9 @@ def headers_of(hop: Hop, message: Message, key: FleetKey) -> dict[str, str]:
     return {HOP_HEADER: text, PROOF_HEADER: key.sign(*_signed(text, message))}
 
 
-def is_hop(headers: Mapping[str, str]) -> bool:
+def is_hop(head: Head) -> bool:
     """Whether the request says that it is a hop; one that says so is a hop or is refused."""
-    return HOP_HEADER in headers or PROOF_HEADER in headers
+    return head.has_own and (HOP_HEADER in head.fields or PROOF_HEADER in head.fields)
 
 
 def read_hop(

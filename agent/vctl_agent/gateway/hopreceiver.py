@@ -24,7 +24,7 @@ from vctl_agent.gateway.hop import (
 )
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.metrics import Metrics
-from vctl_agent.gateway.state import Target
+from vctl_agent.gateway.target import Target
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.wire.message import Request
 
@@ -63,7 +63,7 @@ class HopReceiver:
         Raises:
             Refused: 403, it says that it is a hop, and is none of this fleet.
         """
-        if not is_hop(request.headers):
+        if not is_hop(request.head):
             return None
         hop, key = None, self._key
         if key is not None:

@@ -22,10 +22,14 @@ class References:
     def __init__(self, on_edge: Callable[[], None]) -> None:
         self._on_edge = on_edge
         self._counts: dict[ReleaseId, int] = {}  # every count is above 0
+        self._last: Reference | None = None  # of the release that was held last; it has no state
 
     def hold(self, release_id: ReleaseId) -> "Reference":
         """Return a reference; it counts from entering the ``with`` block to leaving it."""
-        return Reference(self, release_id)
+        last = self._last
+        if last is None or last.release_id != release_id:
+            last = self._last = Reference(self, release_id)
+        return last
 
     def count(self, release_id: ReleaseId) -> int:
         """Return how many requests hold the release."""
@@ -61,16 +65,16 @@ class References:
 
 
 class Reference:
-    """One request's reference on one release."""
+    """References on one release: each that enters is counted until it leaves."""
 
-    __slots__ = ("_references", "_release_id")
+    __slots__ = ("_references", "release_id")
 
     def __init__(self, references: References, release_id: ReleaseId) -> None:
         self._references = references
-        self._release_id = release_id
+        self.release_id = release_id
 
     def __enter__(self) -> None:
-        self._references.take(self._release_id)
+        self._references.take(self.release_id)
 
     def __exit__(
         self,
@@ -78,4 +82,4 @@ class Reference:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._references.give_back(self._release_id)
+        self._references.give_back(self.release_id)

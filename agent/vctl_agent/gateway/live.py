@@ -13,8 +13,10 @@ import structlog
 from vctl_agent.gateway.prompts import Prompts
 from vctl_agent.gateway.state import (
     Known,
+    PeersAt,
+    ReleaseAt,
     ReleaseId,
-    Target,
+    RouteAt,
     applied,
     forwardable,
     is_behind,
@@ -24,6 +26,7 @@ from vctl_agent.gateway.state import (
     targets,
     unready,
 )
+from vctl_agent.gateway.target import Target
 from vctl_agent.local import AgentState
 from vctl_plans.errors import RestoredBackup
 from vctl_plans.groups import Groups
@@ -38,6 +41,20 @@ class Acted(msgspec.Struct, frozen=True, kw_only=True):
     known: Known = Known()
     agent: AgentState | None = None
     cluster_id: int = 0  # etcd's, from which `known` is; 0 where unknown
+
+
+def forgotten(acted: Acted) -> Acted:
+    """Return the same routes, releases and groups as of no revision of any store."""
+    known = acted.known
+    return Acted(
+        known=Known(
+            routes={name: RouteAt(0, at.route) for name, at in known.routes.items()},
+            groups=known.groups,
+            releases={i: ReleaseAt(0, at.release) for i, at in known.releases.items()},
+            peers={name: PeersAt(0, at.peers) for name, at in known.peers.items()},
+        ),
+        agent=acted.agent,
+    )
 
 
 class Live:
@@ -77,18 +94,23 @@ class Live:
         self.overdue_s: Callable[[], float] = _never  # see `watch.Source`
         self._prefix = prefix
         self._clock = clock
-        self._engine_url = engine_url
+        self._given_url = engine_url
+        self.engine_url = self._engine()
         self._sender = sender
         self._isolation_s = isolation_s
         self._was_ready = False
         self._contact: float | None = clock()  # when contact was lost; None: in contact now
         self._latch()
 
-    @property
-    def engine_url(self) -> str:
-        """Where the engine is; empty while nobody has told."""
+    def _engine(self) -> str:
+        """Return where the engine is; empty while nobody has told."""
         told = self.acted.agent.engine_url if self.acted.agent else ""
-        return (told or self._engine_url).rstrip("/")
+        return (told or self._given_url).rstrip("/")
+
+    @property
+    def can_forward(self) -> bool:
+        """Whether requests can be passed to peers."""
+        return bool(self._sender)
 
     @property
     def is_connected(self) -> bool:
@@ -160,6 +182,14 @@ class Live:
         self.suspended = reason
         self.lose_contact()
 
+    def accept_restored(self) -> None:
+        """Take updates again, whatever their revisions: what was known before is not compared.
+
+        Traffic goes on by it until the restored store is read.
+        """
+        self.suspended = ""
+        self._act(forgotten(self.acted))
+
     def accept(self, agent: AgentState) -> None:
         """Take the agent's word; it stays in force until the agent's next, also when it is gone."""
         if self.is_frozen:
@@ -192,6 +222,7 @@ class Live:
     def _act(self, acted: Acted) -> None:
         _log_moved(self.acted.known.route_revisions(), acted.known.route_revisions())
         self.acted = acted
+        self.engine_url = self._engine()
         templates = self._prompts.of(acted.agent)
         self.named_headers = acted.known.named_headers()
         self.loaded = loaded(acted.known, acted.agent, templates)

@@ -4,19 +4,22 @@ The registry is the gateway's own, so that two gateways in one process (a test) 
 known anyway (counts, revisions) is read when it is asked for, not kept twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.inflight import References
 from vctl_agent.gateway.live import Live
-from vctl_plans.statistics import ErrorClass, Sample
-
-# From a cached embedding to a long stream.
-_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+from vctl_agent.gateway.tally import Spread, Tallies, Tally
+from vctl_plans.statistics import ErrorClass
 
 
 class Metrics:
@@ -24,79 +27,95 @@ class Metrics:
 
     def __init__(self, live: Live, references: References, barrier: Barrier) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "vctl_gateway_requests_total",
-            "Requests that ended, by what was answered (499: the client went away).",
-            ["service", "release", "status"],
+        self._tallies = Tallies()
+        self._dropped = Counter(
+            "vctl_gateway_access_log_dropped_total",
+            "Lines of the access log that were dropped, since nobody read them fast enough.",
             registry=self.registry,
         )
-        self._seconds = Histogram(
-            "vctl_gateway_request_seconds",
-            "Seconds from a request's headers to its last byte.",
-            ["service", "release"],
-            buckets=_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._errors = Counter(
-            "vctl_gateway_errors_total",
-            "Requests that failed after a release was chosen, by how they failed.",
-            ["service", "release", "class"],
-            registry=self.registry,
-        )
-        self._first_token = Histogram(
-            "vctl_gateway_first_token_seconds",
-            "Seconds from the choice of a release to the first piece of a streamed answer.",
-            ["service", "release"],
-            buckets=_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._hops = Counter(
-            "vctl_gateway_hops_total",
-            "Requests passed to a peer (sent) or by a peer (received), by what came of it.",
-            ["service", "release", "direction", "outcome"],
-            registry=self.registry,
-        )
-        self._counters: dict[tuple[str, int, int], Counter] = {}
-        self._histograms: dict[tuple[str, int], Histogram] = {}
-        self._error_counters: dict[tuple[str, int, ErrorClass], Counter] = {}
-        self._first_tokens: dict[tuple[str, int], Histogram] = {}
+        self.registry.register(_Counts(self._tallies))
         self.registry.register(_Present(live, references, barrier))
 
     def count(self, service: str, release: int, status: int, seconds: float) -> None:
-        """Count a request that ended; the label's children are looked up once each."""
-        counter = self._counters.get((service, release, status))
-        if counter is None:
-            counter = self._requests.labels(service, str(release), str(status))
-            self._counters[service, release, status] = counter
-        histogram = self._histograms.get((service, release))
-        if histogram is None:
-            histogram = self._seconds.labels(service, str(release))
-            self._histograms[service, release] = histogram
-        counter.inc()
-        histogram.observe(seconds)
+        """Count a request that ended."""
+        tally = self._tallies.of(service, release)
+        tally.statuses[status] = tally.statuses.get(status, 0) + 1
+        tally.seconds.add(seconds)
 
-    def count_sample(self, service: str, release: int, sample: Sample) -> None:
+    def count_end(
+        self, service: str, release: int, error: ErrorClass | None, first_token_s: float | None
+    ) -> None:
         """Count how a request ended that a release was chosen for."""
-        if sample.error is not None:
-            counter = self._error_counters.get((service, release, sample.error))
-            if counter is None:
-                counter = self._errors.labels(service, str(release), sample.error.value)
-                self._error_counters[service, release, sample.error] = counter
-            counter.inc()
-        if sample.first_token_s is not None:
-            histogram = self._first_tokens.get((service, release))
-            if histogram is None:
-                histogram = self._first_token.labels(service, str(release))
-                self._first_tokens[service, release] = histogram
-            histogram.observe(sample.first_token_s)
+        if error is None and first_token_s is None:
+            return
+        tally = self._tallies.of(service, release)
+        if error is not None:
+            tally.errors[error] = tally.errors.get(error, 0) + 1
+        if first_token_s is not None:
+            tally.first_token.add(first_token_s)
 
     def hop(self, service: str, release: int, direction: str, outcome: str) -> None:
         """Count a request that was passed from one gateway to another."""
-        self._hops.labels(service, str(release), direction, outcome).inc()
+        hops = self._tallies.of(service, release).hops
+        hops[direction, outcome] = hops.get((direction, outcome), 0) + 1
+
+    def log_dropped(self, lines: int) -> None:
+        """Count lines of the access log that were dropped."""
+        self._dropped.inc(lines)
 
     def text(self) -> bytes:
         """Return the exposition."""
         return generate_latest(self.registry)
+
+
+class _Counts(Collector):
+    """Shows what was counted by release."""
+
+    def __init__(self, tallies: Tallies) -> None:
+        self._tallies = tallies
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "vctl_gateway_requests",
+            "Requests that ended, by what was answered (499: the client went away).",
+            labels=["service", "release", "status"],
+        )
+        errors = CounterMetricFamily(
+            "vctl_gateway_errors",
+            "Requests that failed after a release was chosen, by how they failed.",
+            labels=["service", "release", "class"],
+        )
+        hops = CounterMetricFamily(
+            "vctl_gateway_hops",
+            "Requests passed to a peer (sent) or by a peer (received), by what came of it.",
+            labels=["service", "release", "direction", "outcome"],
+        )
+        for service, release, tally in self._tallies.items():
+            for status, count in tally.statuses.items():
+                requests.add_metric([service, release, str(status)], count)
+            for error, count in tally.errors.items():
+                errors.add_metric([service, release, error.value], count)
+            for (direction, outcome), count in tally.hops.items():
+                hops.add_metric([service, release, direction, str(outcome)], count)
+        yield from (requests, errors, hops)
+        yield self._spreads(
+            "vctl_gateway_request_seconds",
+            "Seconds from a request's headers to its last byte.",
+            lambda tally: tally.seconds,
+        )
+        yield self._spreads(
+            "vctl_gateway_first_token_seconds",
+            "Seconds from the choice of a release to the first piece of a streamed answer.",
+            lambda tally: tally.first_token,
+        )
+
+    def _spreads(self, name: str, says: str, of: Callable[[Tally], Spread]) -> Metric:
+        family = HistogramMetricFamily(name, says, labels=["service", "release"])
+        for service, release, tally in self._tallies.items():
+            spread = of(tally)
+            if any(spread.counts):
+                family.add_metric([service, release], spread.buckets(), spread.sum_s)
+        return family
 
 
 class _Present(Collector):

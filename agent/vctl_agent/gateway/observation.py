@@ -9,7 +9,6 @@ of a stream that does not tell them, the answer of a request that failed) is lef
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
@@ -68,37 +67,22 @@ _usage = msgspec.json.Decoder(_Usage | None)
 _choices = msgspec.json.Decoder(list[_Choice])
 _failure = msgspec.json.Decoder(_Failure)
 
-Add = Callable[[Counted, Sample], None]
+Ended = Callable[["Observation", ErrorClass | None], None]
 
 
-class Observation:
-    """One request, from the choice of its release to its end.
+class Observation(msgspec.Struct, eq=False):
+    """One request, from the choice of its release to its end."""
 
-    Args:
-        counted: What it counts for.
-        add: Takes the sample, once.
-        is_read: Whether its answer is read: tokens, reason of the end, log-probabilities.
-        clock: Seconds, monotonic.
-    """
-
-    def __init__(
-        self,
-        counted: Counted,
-        add: Add,
-        *,
-        is_read: bool,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._counted = counted
-        self._add = add
-        self.is_read = is_read
-        self._clock = clock
-        self._began = clock()
-        self._first_s: float | None = None
-        self._failed: ErrorClass | None = None  # as the answer itself tells
-        self._tokens: int | None = None
-        self._finish: FinishReason | None = None
-        self._logprobs: list[float] = []
+    counted: Counted  # what it counts for
+    _ended: Ended  # is told of its end, once
+    _clock: Callable[[], float]  # seconds, monotonic
+    is_read: bool  # whether its answer is read: tokens, reason of the end, log-probabilities
+    _began: float
+    first_s: float | None = None  # until the first piece of a streamed answer
+    _failed: ErrorClass | None = None  # as the answer itself tells
+    _tokens: int | None = None
+    _finish: FinishReason | None = None
+    _logprobs: list[float] = []
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +93,7 @@ class Observation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._add(self._counted, self._sample(self._failed if error is None else _class(error)))
+        self._ended(self, self._failed if error is None else _class(error))
 
     def answered(self, status: int) -> None:
         """Note the status with which an engine answers; of several answers the last counts."""
@@ -120,8 +104,8 @@ class Observation:
 
     def streamed(self) -> None:
         """Note that a piece of a streamed answer came."""
-        if self._first_s is None and self._failed is None:
-            self._first_s = self._clock() - self._began
+        if self.first_s is None and self._failed is None:
+            self.first_s = self._clock() - self._began
 
     def stopped(self, *, is_whole: bool) -> None:
         """Note that the engine ended a stream of events; one without its last word broke off."""
@@ -153,11 +137,12 @@ class Observation:
         values += told.token_logprobs or ()
         self._logprobs += [value for value in values if value is not None]
 
-    def _sample(self, error: ErrorClass | None) -> Sample:
+    def sample(self, error: ErrorClass | None) -> Sample:
+        """Return the request as it is counted, which has ended with *error*."""
         is_whole = error is None
         return Sample(
             latency_s=self._clock() - self._began,
-            first_token_s=self._first_s,
+            first_token_s=self.first_s,
             error=error,
             answer_tokens=self._tokens if is_whole else None,
             finish=self._finish if is_whole else None,

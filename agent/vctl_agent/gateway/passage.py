@@ -12,6 +12,7 @@ class Passage(msgspec.Struct):
     """What is noted of one request: enough to find it again, nothing of what it says."""
 
     request_id: str
+    id_line: bytes  # the field that tells it
     started_s: float
     tenant: str = ""  # of the request's key; empty: nobody is asked for one
     service: str = ""
@@ -23,15 +24,3 @@ class Passage(msgspec.Struct):
     pin: str = ""  # that the client is given
     held_s: float = 0.0  # that it waited behind a barrier
     leg: Leg = msgspec.field(default_factory=Leg)
-
-
-def reasons(passage: Passage) -> dict[str, str | float]:
-    """Return whose it is, why it got its release, what it waited for, as far as there is any."""
-    found: dict[str, str | float] = {"why": passage.why} if passage.why else {}
-    if passage.tenant:
-        found["tenant"] = passage.tenant
-    if passage.group:
-        found["group"] = passage.group
-    if passage.held_s:
-        found["held_ms"] = round(passage.held_s * 1000, 2)
-    return found

@@ -21,7 +21,8 @@ import msgspec
 import structlog
 import uvloop
 
-from vctl_agent.gateway import breakglass, hashkey
+from vctl_agent.acceptance import Acceptance
+from vctl_agent.gateway import breakglass, hashkey, memory
 from vctl_agent.gateway.accesslog import AccessLog
 from vctl_agent.gateway.admin import Admin, Readiness, readiness
 from vctl_agent.gateway.agentlink import AgentLink, listening_socket
@@ -53,14 +54,12 @@ from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream
-from vctl_agent.gateway.watch import OpenStore, Source, follow
+from vctl_agent.gateway.watch import OpenStore, keep_following, open_etcd
 from vctl_agent.gateway.wire.server import Listener
 from vctl_agent.local import GatewayState, GatewayStatistics, InFlight
 from vctl_agent.log import configure
 from vctl_plans.errors import SettingsError, VctlError
 from vctl_plans.keys import Keys
-from vctl_plans.store.guard import Fingerprint
-from vctl_plans.store.settings import StoreSettings
 
 _FAILED, _USAGE, _BUG = 1, 2, 70
 _log = structlog.get_logger()
@@ -91,6 +90,7 @@ class Gateway:
         self._open_store = open_store
         self._boot_id = uuid.uuid4().hex
         self._keys = Keys(settings.fleet, settings.prefix)
+        self._acceptance = Acceptance(self._keys, settings.state / "accepted.json")
         self.live = Live(
             load(settings.state, settings.fleet),
             prefix=self._keys.services,
@@ -129,6 +129,7 @@ class Gateway:
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
             overrides=self.live.overrides,
+            can_forward=self.live.can_forward,
             checks_keys=self._tenancy.checks_keys,
             pins=self._moved.held(),
         )
@@ -160,38 +161,10 @@ class Gateway:
             stack.push_async_callback(self.link.close)
             upstream = Upstream(settings.engine_timeout_s)
             stack.callback(upstream.close)
-            fleet, key = settings.fleet, settings.fleet_key
-            if key is None:
-                _log.info(
-                    "hops and pins are off: there is no fleet key", setting="--fleet-key-file"
-                )
-            proxy = Proxy(
-                self.live,
-                self.references,
-                upstream,
-                self._metrics,
-                counting=self.counting,
-                barrier=self.barrier,
-                receiver=HopReceiver(
-                    self.live, self._metrics, fleet=fleet, key=key, tenancy=self._tenancy
-                ),
-                sender=HopSender(
-                    self.live,
-                    upstream,
-                    self._metrics,
-                    fleet=fleet,
-                    node=settings.node,
-                    key=key,
-                    tenancy=self._tenancy,
-                ),
-                max_body_bytes=settings.max_body_bytes,
-                has_passthrough=settings.has_passthrough,
-                access_log=self._access_log(),
-                pins=self._pins(),
-                has_cookie=settings.has_session_cookie,
-                tenancy=self._tenancy,
-                moved=self._moved,
-            )
+            access_log = self._access_log()
+            if access_log:
+                stack.callback(access_log.close)
+            proxy = self._proxy(upstream, access_log)
             for name, run in (
                 ("saver", self._saver.run),
                 ("watch", self._watch),
@@ -212,14 +185,48 @@ class Gateway:
                     lambda: self._drained(proxy, listener),
                 )
             )
-            _announce(settings.port_file, clients.at)
             asked = partial(self._asked, clients=clients, admin=admin)
             control = Control(control_path(settings.state), asked)
+            control.open()
+            _announce(settings.port_file, clients.at)
             stack.push_async_callback(cancelled, begun("control", control.run))
             if inherited:
                 stack.push_async_callback(cancelled, begun("inheritance", self._inherit))
             _log.info("gateway serves", clients=clients.at, admin=admin.at, boot_id=self._boot_id)
             yield Addresses(clients.at, admin.at)
+
+    def _proxy(self, upstream: Upstream, access_log: AccessLog | None) -> Proxy:
+        settings, tenancy = self._settings, self._tenancy
+        fleet, key = settings.fleet, settings.fleet_key
+        if key is None:
+            _log.info("hops and pins are off: there is no fleet key", setting="--fleet-key-file")
+        receiver = HopReceiver(self.live, self._metrics, fleet=fleet, key=key, tenancy=tenancy)
+        sender = HopSender(
+            self.live,
+            upstream,
+            self._metrics,
+            fleet=fleet,
+            node=settings.node,
+            key=key,
+            tenancy=tenancy,
+        )
+        return Proxy(
+            self.live,
+            self.references,
+            upstream,
+            self._metrics,
+            counting=self.counting,
+            barrier=self.barrier,
+            receiver=receiver,
+            sender=sender,
+            max_body_bytes=settings.max_body_bytes,
+            has_passthrough=settings.has_passthrough,
+            access_log=access_log,
+            pins=self._pins(),
+            has_cookie=settings.has_session_cookie,
+            tenancy=tenancy,
+            moved=self._moved,
+        )
 
     async def _asked(
         self, asked: str, connection: socket.socket, *, clients: Served, admin: Served
@@ -272,10 +279,12 @@ class Gateway:
         settings = self._settings
         if not settings.has_access_log:
             return None
-        return AccessLog(fleet=settings.fleet, node=settings.node)
+        return AccessLog(
+            on_drop=self._metrics.log_dropped, fleet=settings.fleet, node=settings.node
+        )
 
     async def _watch(self) -> None:
-        await follow(self.live, self._open_store, self._keys)
+        await keep_following(self.live, self._open_store, self._keys, self._acceptance)
 
     def _readiness(self, proxy: Proxy) -> Readiness:
         return readiness(
@@ -338,6 +347,7 @@ async def serve(settings: Settings, open_store: OpenStore) -> None:
     if settings.takes_over and inheritance is None:
         _log.info("no gateway runs here whose place could be taken")
     gateway = Gateway(settings, open_store, inheritance=inheritance)
+    memory.settle(loop)
     if gateway.api_keys:
         loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
     async with gateway.running():
@@ -362,7 +372,7 @@ def main() -> int:
     configure(fleet=settings.fleet, node=settings.node)
     try:
         settings.state.mkdir(parents=True, exist_ok=True)
-        uvloop.run(serve(settings, _etcd(settings.store)))
+        uvloop.run(serve(settings, open_etcd(settings.store)))
     except (VctlError, OSError) as cause:
         _log.error("gateway cannot serve", error=str(cause), hint=getattr(cause, "hint", ""))
         return _FAILED
@@ -372,14 +382,3 @@ def main() -> int:
         _log.exception("gateway failed by a bug")
         return _BUG
     return 0
-
-
-def _etcd(settings: StoreSettings) -> OpenStore:
-    def open_etcd(known: Fingerprint) -> Source:
-        # Here, since it takes 150 ms (gRPC), which requests need not wait for.
-        from vctl_plans.store.etcd import EtcdStore  # noqa: PLC0415
-
-        store = EtcdStore(settings, known=known)
-        return Source(store, lambda: store.fingerprint.cluster_id, store.overdue_s)
-
-    return open_etcd

@@ -35,6 +35,9 @@ from vctl_agent.gateway.wire.server import Listener
 FORWARDED = CHATS.keys() | {"/v1/completions", "/v1/embeddings"}
 """What of an engine can be reached; everything else, its administration above all, is 404."""
 
+NOT_JSON = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+"""Media types in which no request is taken."""
+
 ENGINE_BROKE = 502
 """Counted for an answer that the engine broke off; the client got its beginning, then a cut."""
 
@@ -124,11 +127,15 @@ class Proxy:
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request, count it, and note how it ended, whatever the end."""
-        passage = Passage(headers.request_id(request.request_id), time.monotonic())
+        request_id = headers.request_id(request.request_id)
+        passage = Passage(request_id, headers.id_line(request_id), time.monotonic())
+        if not self.open:
+            self.idle.clear()
         self.open += 1
-        self.idle.clear()
         try:
-            return await self._dispatch(request, passage)
+            if request.path in FORWARDED and request.method == "POST":
+                return await self._serve(request, passage)
+            return self._other(request, passage)
         except Refused as refused:
             return self._stamped(refused.answer(), passage)
         except EngineBroke as cause:
@@ -148,11 +155,11 @@ class Proxy:
         finally:
             self._leave(passage)
 
-    async def _dispatch(self, request: Request, passage: Passage) -> Answer:
+    def _other(self, request: Request, passage: Passage) -> Answer:
+        """Answer what no engine is asked for."""
         path = request.path
         if path in FORWARDED:
             _check_method(request, "POST")
-            return await self._serve(request, passage)
         if path == "/v1/models":
             _check_method(request, "GET")
             passage.tenant = self._tenancy.admit(request.headers)
@@ -163,9 +170,10 @@ class Proxy:
         raise Refused(404, f"there is no {path} here", code="not_found")
 
     async def _serve(self, request: Request, passage: Passage) -> Answer:
-        is_peers = is_hop(request.headers)  # which is proved or refused once its body is here
+        _check_form(request)
+        is_peers = is_hop(request.head)  # which is proved or refused once its body is here
         passage.tenant = "" if is_peers else self._tenancy.admit(request.headers)
-        body = await self._read_body(request)
+        body = request.taken() if request.has_come else await self._read_body(request)
         hop = self._receiver.read(request, body, passage.leg)
         if hop is not None:
             return await self._serving.serve_hop(request, passage, hop, body)
@@ -244,6 +252,19 @@ class Proxy:
 def _check_method(request: Request, method: str) -> None:
     if request.method != method:
         raise Refused(405, f"{request.path} takes {method}", code="method_not_allowed")
+
+
+def _check_form(request: Request) -> None:
+    """Refuse what is not sent as JSON, as engines do.
+
+    What a page of any site may have a browser send without asking (the Fetch standard's simple
+    types) must not reach a gateway on that browser's own machine. A type that says nothing passes.
+    """
+    if request.head.content_type in NOT_JSON:
+        message = f"{request.head.content_type} is not taken: send application/json"
+        raise Refused(415, message, code="unsupported_media_type")
+    if request.head.is_encoded and request.headers["content-encoding"].lower() != "identity":
+        raise Refused(415, "a body must not be compressed", code="unsupported_media_type")
 
 
 def _cut(request: Request) -> Answer:

@@ -6,6 +6,7 @@ values (0.6 us a token event). A value that is not an object (``[DONE]``, or som
 passes unchanged.
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 
@@ -18,6 +19,7 @@ Read = Callable[[Mapping[str, msgspec.Raw]], None]
 """Gets the fields of each object that passes, as the engine wrote them."""
 
 _DONE = b"[DONE]"
+_DATA, _END = b"data: ", b"\n\n"
 _LAST = frozenset(
     {
         b'"message_stop"',
@@ -55,9 +57,7 @@ class ModelName:
 
     def __init__(self, engine: str, public: str, read: Read = lambda _: None) -> None:
         self._read = read
-        self._raw = msgspec.Raw(_encoder.encode(public))
-        self._engine_text = _encoder.encode(engine)[1:-1]
-        self._public_text = _encoder.encode(public)[1:-1]
+        self._raw, self._engine_text, self._public_text = _spelled(engine, public)
 
     def restored(self, body: bytes) -> bytes:
         """Return a JSON object with its public model name; anything else unchanged."""
@@ -93,6 +93,13 @@ class ModelName:
         return text.replace(self._engine_text, self._public_text)
 
 
+@functools.lru_cache(maxsize=1024)
+def _spelled(engine: str, public: str) -> tuple[msgspec.Raw, bytes, bytes]:
+    """Return the public name as JSON, and both as they stand inside of a text."""
+    raw = _encoder.encode(public)
+    return msgspec.Raw(raw), _encoder.encode(engine)[1:-1], raw[1:-1]
+
+
 class EventStream:
     """An SSE stream whose events are restored as they pass.
 
@@ -109,6 +116,8 @@ class EventStream:
         """Return what can be passed on after *chunk*; perhaps nothing."""
         if self._is_in_long_line:
             return self._past_long_line(chunk)
+        if not self._rest and _is_one_event(chunk):
+            return self._restored(chunk[len(_DATA) : -len(_END)], chunk, _END)
         text = self._rest + chunk if self._rest else chunk
         end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
         self._rest = text[end:]
@@ -132,12 +141,26 @@ class EventStream:
         return chunk[: min(ends)] + self.feed(chunk[min(ends) :])
 
     def _restore(self, line: re.Match[bytes]) -> bytes:
-        written: bytes = line[1]
+        return self._restored(line[1], line[0])
+
+    def _restored(self, written: bytes, unchanged: bytes, end: bytes = b"") -> bytes:
+        """Return the line that says *written*, followed by *end*; *unchanged*: as it came."""
         fields = split(written)
         if fields is None:
             self.is_done = self.is_done or written.strip() == _DONE
-            return line[0]
+            return unchanged
         if "type" in fields:
             self.is_done = self.is_done or bytes(fields["type"]) in _LAST
         restored = self._name.of(fields, written)
-        return line[0] if restored is written else b"data: " + restored
+        return unchanged if restored is written else b"data: %b%b" % (restored, end)
+
+
+def _is_one_event(chunk: bytes) -> bool:
+    """Whether it is one line of data and the event's end, as nearly all are."""
+    return (
+        chunk.startswith(_DATA)
+        and chunk.endswith(_END)
+        and chunk.count(b"\n") == len(_END)
+        and b"\r" not in chunk
+        and len(chunk) > len(_DATA) + len(_END)
+    )

@@ -101,7 +101,7 @@ class Serving:
         self, request: Request, passage: Passage, call: Call, at: RouteAt
     ) -> Answer:
         """Serve a service's request by the release chosen for it, or refuse; never by another."""
-        self._choosing.choose(request.headers, call, at, passage)
+        self._choosing.choose(request.head, call, at, passage)
         release_id = (call.model, passage.release)
         digest = self._live.acted.known.digest(release_id)
         counted = Counted(*release_id, digest, at.revision)
@@ -186,7 +186,7 @@ class Serving:
         if not base:
             raise Elsewhere("no engine is known yet", code="engine_unavailable")
         lines = headers.for_engine(request.head, self._tenancy.kept_here)
-        lines += headers.id_line(passage.request_id) + self._tenancy.engine_line
+        lines += passage.id_line + self._tenancy.engine_line
         answer = await self._upstream.ask(base, path_of(request), lines, body)
         try:
             return await relay(

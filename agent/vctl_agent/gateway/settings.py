@@ -52,7 +52,7 @@ _RENAMED = {
     "refuse_when_isolated": "isolation_s",
     "fleet_key_file": "fleet_key",
     "api_keys_file": "api_keys",
-    "engine_key_file": "engine_key",
+    "engine_api_key_file": "engine_key",
     "passthrough": "has_passthrough",
     "take_over": "takes_over",
     "access_log": "has_access_log",
@@ -109,7 +109,8 @@ _OPTIONS = (
            "file with the key that the fleet's gateways share, to pass requests to one another"),
     Option("api-keys-file", "VCTL_GATEWAY_API_KEYS_FILE", "", read_keys_file,
            "file of TENANT SHA-256 lines: whose key reaches whose services; none: nobody is asked"),
-    Option("engine-key-file", "VCTL_ENGINE_KEY_FILE", "", read.secret,
+    # Not the agent's variable: to set that has never let clients in that have no key themselves.
+    Option("engine-api-key-file", "VCTL_GATEWAY_ENGINE_API_KEY_FILE", "", read.secret,
            "file with the API key that the engine asks for: sent to it in place of the client's"),
     Option("passthrough", "VCTL_GATEWAY_PASSTHROUGH", "off", read.switch,
            "pass models that are no service on to the engine unchanged"),

@@ -1,6 +1,6 @@
 """What the gateway itself says on an answer: who served it, by which route, the pin, its name."""
 
-from vctl_agent.gateway.headers import ROUTE_HEADER, id_line
+from vctl_agent.gateway.headers import ROUTE_HEADER
 from vctl_agent.gateway.hop import HOP_HEADER
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.passage import Passage
@@ -35,7 +35,7 @@ class Stamp:
     def put(self, response: Answer, passage: Passage) -> None:
         """Stamp *response*, in place of an earlier stamp, and note its status."""
         passage.status = response.status
-        marks = self._of_release(passage) + id_line(passage.request_id)
+        marks = self._of_release(passage) + passage.id_line
         if passage.pin or passage.leg.mark:
             marks += written(self._of_request(passage))
         response.marks = marks

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vctl_agent.gateway.target import Target
 from vctl_agent.local import AgentState, ReadyRelease
 from vctl_plans.codec import decode
 from vctl_plans.errors import VctlError
@@ -29,7 +30,7 @@ from vctl_plans.routing import cache_salt
 from vctl_plans.store.port import KeyValue, Update
 
 NOBODY = ""
-"""The tenant of a service whose own cannot be read: no key is of it."""
+"""Whose a service is whose spec cannot be read, and never was: no key is of that tenant."""
 
 ReleaseId = tuple[str, int]
 """Service and number."""
@@ -55,6 +56,12 @@ class RouteAt(msgspec.Struct, frozen=True):
     def is_split(self) -> bool:
         """Whether it depends on the request which release it gets."""
         return bool(self.route.candidate or self.route.overrides)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all requests that name no release get the stable one, and no pin."""
+        route = self.route
+        return not (route.candidate or route.overrides or route.pinnable)
 
     @property
     def groups(self) -> frozenset[str]:
@@ -161,31 +168,6 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A release that this node's engine may be handed requests for."""
-
-    service: str
-    tenant: str
-    number: int
-    digest: str
-    model: str  # the name to ask the engine for
-    weights_root: str
-    adapter_root: str
-    salt: str  # the cache salt of a request that brings none of its own
-    template: Template | None = None  # what is applied to its chats
-
-    def salted(self, client_salt: str) -> str:
-        """Return the cache salt of a request that brings *client_salt*."""
-        if not client_salt:
-            return self.salt
-        return cache_salt(
-            tenant=self.tenant,
-            weights_root=self.weights_root,
-            adapter_root=self.adapter_root,
-            client_salt=client_salt,
-        )
-
-
 def applied(known: Known, update: Update, prefix: str) -> Known:
     """Return what is known after *update*, the whole state under *prefix* (``Keys.services``).
 
@@ -210,7 +192,6 @@ def applied(known: Known, update: Update, prefix: str) -> Known:
                 _keep(peers, service, known.peers.get(service))
                 peers[service] = _peers(entry, service, known)
             elif rest == "spec":
-                # Where none was ever read: nobody's, and not that of whoever has no tenant.
                 _keep(tenants, service, known.tenants.get(service, TenantAt(0, NOBODY)))
                 tenants[service] = _tenant(entry, service, known)
             elif _RELEASE.fullmatch(rest):

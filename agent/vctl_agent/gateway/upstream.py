@@ -1,9 +1,9 @@
 """The engine's side of a request: ask, and relay the answer as it comes.
 
-Nothing is queued here: a chunk is read when the client has taken the one before, so back-pressure
-goes through to the engine, and a client that goes away closes the engine's connection, which aborts
-the generation. An engine that breaks off breaks the client's connection as well: an answer that was
-cut short must not look whole.
+Nothing is queued here: a chunk is passed on in the step in which it comes, and none is read while
+the client does not take what was sent, so back-pressure goes through to the engine. A client that
+goes away closes the engine's connection, which aborts the generation. An engine that breaks off
+breaks the client's connection as well: an answer that was cut short must not look whole.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from vctl_agent.gateway.headers import for_client
 from vctl_agent.gateway.observation import Observation
 from vctl_agent.gateway.rewrite import EventStream, ModelName
 from vctl_agent.gateway.wire.client import Pool, Unreachable
-from vctl_agent.gateway.wire.incoming import Broken, Incoming, Late
+from vctl_agent.gateway.wire.incoming import Broken, Incoming, Into, Late
 from vctl_agent.gateway.wire.message import Answer, Request
 
 Stamp = Callable[[Answer], None]
@@ -45,14 +45,30 @@ class Upstream:
         self._pool.close()
 
     async def ask(self, base: str, path: str, lines: bytes, body: bytes) -> Incoming:
-        """Send a request; return the answer's beginning. The caller closes it. As `Pool.ask`.
+        """Send a request; return the answer once its head has come. The caller closes it.
+
+        Args:
+            base: Where the server is, as a URL.
+            path: What to ask it for, with the query.
+            lines: The fields as they are sent, but for Host and Content-Length.
+            body: What is sent.
 
         Raises:
             Elsewhere: The engine is not there, and has got nothing.
             Refused: 503, it broke off; 504, it does not answer in time.
         """
+        pool = self._pool
         try:
-            return await self._pool.ask(base, path, lines, body)
+            link = pool.kept(base) or await pool.connected(base)
+            answer = link.ask(path, lines, body)
+            try:
+                while not answer.has_head:
+                    await answer.news()
+            except BaseException:  # also of a cancellation the engine learns
+                answer.close()
+                raise
+            else:
+                return answer
         except (Unreachable, Broken, Late) as cause:
             raise _refused(cause) from cause
 
@@ -95,10 +111,7 @@ def _begun(answer: Incoming, body: bytes = b"") -> Answer:
 
 
 async def _whole(answer: Incoming, name: ModelName, stamp: Stamp) -> Answer:
-    try:
-        body = await answer.read()
-    except (Broken, Late) as cause:
-        raise _refused(cause) from cause
+    body = answer.taken() if answer.is_whole else await _rest(answer)
     is_error = answer.status >= _FIRST_ERROR_STATUS
     response = _begun(answer, name.restored_text(body) if is_error else name.restored(body))
     stamp(response)
@@ -116,12 +129,17 @@ async def _stream(
     response = _begun(answer)
     stamp(response)
     await request.begin(response)
-    while chunk := await _next_chunk(answer):
+    way = request.way
+
+    def pass_on(piece: bytes) -> bool:
         if seen:
             seen.streamed()
-        passed = events.feed(chunk) if events else chunk
-        if passed:
-            await request.write(passed)
+        way.write_piece(events.feed(piece) if events else piece)
+        return not way.is_full
+
+    while not answer.is_spent:
+        await _poured(answer, pass_on)
+        await way.drained()
     if events and (rest := events.end()):
         await request.write(rest)
     if events and seen:
@@ -130,9 +148,16 @@ async def _stream(
     return response
 
 
-async def _next_chunk(answer: Incoming) -> bytes:
+async def _rest(answer: Incoming) -> bytes:
     try:
-        return await answer.next()
+        return await answer.read()
+    except (Broken, Late) as cause:
+        raise _refused(cause) from cause
+
+
+async def _poured(answer: Incoming, into: Into) -> None:
+    try:
+        await answer.pour(into)
     except (Broken, Late) as cause:
         raise EngineBroke(str(cause) or type(cause).__name__) from cause
 

@@ -1,8 +1,8 @@
 """Follow routes and releases in the store, for ever.
 
 The gateway watches by itself, so that a dead agent does not cut it off. Whatever happens to the
-store, the last route stays; only a store that was restored from a backup ends the watch for good,
-because following it could put traffic back on a revoked release.
+store, the last route stays; a store that was restored from a backup ends the watch, because
+following it could put traffic back on a revoked release, until an operator accepts it.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from vctl_agent.acceptance import Acceptance
 from vctl_agent.gateway.groups import GroupsReader
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.state import newly_unreadable
@@ -19,6 +20,7 @@ from vctl_plans.errors import RestoredBackup, StoreError
 from vctl_plans.keys import Keys
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.port import Store
+from vctl_plans.store.settings import StoreSettings
 
 
 def _never() -> float:
@@ -43,10 +45,22 @@ MAX_RETRY_S = 15.0
 _log = structlog.get_logger()
 
 
-async def follow(live: Live, open_store: OpenStore, keys: Keys) -> None:
+async def keep_following(
+    live: Live, open_store: OpenStore, keys: Keys, acceptance: Acceptance
+) -> None:
+    """Keep *live* up to date for ever; after a restored backup once an operator accepts it."""
+    while True:
+        await follow(live, open_store, keys, acceptance=acceptance)
+        await acceptance.wait(lambda: open_store(Fingerprint()).store)
+        live.accept_restored()
+
+
+async def follow(
+    live: Live, open_store: OpenStore, keys: Keys, *, acceptance: Acceptance | None = None
+) -> None:
     """Keep *live* up to date with the services; return only when the store is a restored backup.
 
-    One store for the whole life of the process: a new one would take any cluster for the right one.
+    One store until then: a new one would take any cluster for the right one.
     """
     newest = live.acted.known.newest
     source = open_store(Fingerprint(cluster_id=live.acted.cluster_id, revision=newest))
@@ -54,8 +68,11 @@ async def follow(live: Live, open_store: OpenStore, keys: Keys) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(GroupsReader(live, source.store, keys).run())
+            noting = tasks.create_task(acceptance.follow(source.store)) if acceptance else None
             await _follow(live, source, keys.services)
             reading.cancel()
+            if noting:
+                noting.cancel()
     finally:
         await source.store.close()
 
@@ -90,3 +107,16 @@ async def _follow_once(live: Live, source: Source, prefix: str) -> None:
                 revision=each.revision,
                 error=each.problem,
             )
+
+
+def open_etcd(settings: StoreSettings) -> OpenStore:
+    """Return what opens etcd."""
+
+    def opened(known: Fingerprint) -> Source:
+        # Here, since it takes 150 ms (gRPC), which requests need not wait for.
+        from vctl_plans.store.etcd import EtcdStore  # noqa: PLC0415
+
+        store = EtcdStore(settings, known=known)
+        return Source(store, lambda: store.fingerprint.cluster_id, store.overdue_s)
+
+    return opened

@@ -95,7 +95,7 @@ def create(
         await require_service(store, keys, service, is_new=new_service)
         made = await bring(session, store, wanted)
         asked = Asked(request=request, is_new=new_service, tenant=owner)
-        return await write(store, keys, service, made, asked)
+        return await write(store, keys, service, made, asked=asked)
 
     release = session.run(act)
     view = ReleaseView(release=release, state="")
@@ -118,6 +118,7 @@ async def write(
     keys: Keys,
     service: str,
     components: Mapping[Component, Artifact],
+    *,
     asked: Asked,
 ) -> Release:
     """Write the next release of *service*, with *components* in it.

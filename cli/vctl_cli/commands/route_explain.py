@@ -120,7 +120,7 @@ def explained(known: Known, asked: Asked) -> Explanation:
         return _noted(explanation(known, asked), notes)
     if asked.tenant not in {"", service.tenant}:
         said = f"{service.name} is of the tenant {service.tenant}, whose API keys alone reach it"
-        if len(asking) == len(known.reports):
+        if not any(report.checks_keys is False for report in known.reports.values()):
             return _noted(_refused(known, asked, Refusal(404, said)), notes)
         return _noted(
             explanation(known, asked), (*notes, f"404 on {listed(tuple(asking))}: {said}")

@@ -83,7 +83,7 @@ def set_override(
     groups = _groups(name, release, content)
 
     async def act(store: Store) -> HoldView:
-        view = await held(store, session.target.keys, name, groups, release, request)
+        view = await held(store, session.target.keys, name, groups, number=release, request=request)
         return view if no_watch else await _acting(session, store, view)
 
     view = session.run(act)
@@ -107,7 +107,7 @@ def _groups(service: str, release: int, content: dict[str, Any]) -> Groups:
 
 
 async def held(
-    store: Store, keys: Keys, service: str, groups: Groups, number: int, request: Request
+    store: Store, keys: Keys, service: str, groups: Groups, *, number: int, request: Request
 ) -> HoldView:
     """Write the override, unless it is there already.
 

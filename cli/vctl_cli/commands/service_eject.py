@@ -17,12 +17,13 @@ from vctl_cli.reading import read_known_service
 from vctl_cli.render.document import show
 from vctl_cli.session import Session, session_of
 from vctl_plans.ejecting import eject as decide_eject
-from vctl_plans.ejecting import refuse, way_back
+from vctl_plans.ejecting import refuse
 from vctl_plans.inspection import Named, NameRequest
 from vctl_plans.node import NodeReport
 from vctl_plans.operate import Request
 from vctl_plans.release import Release
 from vctl_plans.rollout import listed
+from vctl_plans.snapshot import way_back
 from vctl_plans.store.commit import eject_txn
 from vctl_plans.store.port import Store
 from vctl_plans.units import utc_text

@@ -1,16 +1,13 @@
 """`vctl version`: which vctl this is."""
 
 import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from typing import NamedTuple
 
 import typer
 
+from vctl_cli import __version__
 from vctl_cli.exitcodes import ExitCode
 from vctl_cli.session import session_of
-
-DISTRIBUTION = "vctl-rollout"
 
 
 class Version(NamedTuple):
@@ -30,12 +27,8 @@ def version(ctx: typer.Context) -> ExitCode:
 
 
 def of_installation() -> Version:
-    """Return the version of the installed distribution."""
-    try:
-        found = installed_version(DISTRIBUTION)
-    except PackageNotFoundError:
-        found = "unknown: not installed"
-    return Version(found, platform.python_version())
+    """Return this installation's versions."""
+    return Version(__version__, platform.python_version())
 
 
 def text() -> str:

@@ -25,6 +25,7 @@ _CHAR = 7
 """About the width of a letter, to tell what fits."""
 _ROW = 13
 _LINE = 16
+_WHOLE = 100
 _SLOWEST = 3
 _BESIDE = 2.5
 """How far a line is drawn from one that has the same values."""
@@ -163,23 +164,29 @@ def _rates(
     lines = {number: list(_measured(windows, value)) for number, windows in counted.items()}
     lines = {number: points for number, points in lines.items() if points}
     if not lines:
-        why = "no step has been watched" if record.plan and record.plan.watch else "its plan has no"
-        return _nothing(
-            f"{why}{' guardrails' if why.endswith('no') else ' yet'}, and gateways count for those"
-        )
+        is_watched = record.plan and record.plan.watch
+        why = "no window of a step was counted" if is_watched else "its plan has no guardrails"
+        return _nothing(why if is_watched else f"{why}, and gateways count for those")
     top = max(least_top, *(y for points in lines.values() for _, y, _ in points)) * 1.1
     frame = Frame(timeline.end_s(record), top, 140)
-    parts = [svg.axes(frame, [(0, f"0 {unit}"), (top / 1.1, f"{top / 1.1:.3g} {unit}")])]
+    parts = [svg.axes(frame, [(0, f"0 {unit}"), (top / 1.1, f"{_number(top / 1.1)} {unit}")])]
     for number, points in sorted(lines.items()):
         color = style(record.rollout, number)
         parts.append(svg.line(frame, [(at, y) for at, y, _ in points], color))
         parts += [
-            svg.dot(frame.x(at), frame.y(y), color, f"release {number}: {y:.3g} {unit}, {said}")
+            svg.dot(
+                frame.x(at), frame.y(y), color, f"release {number}: {_number(y)} {unit}, {said}"
+            )
             for at, y, said in points
         ]
     ends = {number: points[-1][1] for number, points in lines.items()}
     parts.append(_names(frame, ends, record.rollout))
     return svg.plot(frame, parts, label=f"{label} by release over time")
+
+
+def _number(value: float) -> str:
+    """Return a number in three digits, and never as a power of ten."""
+    return f"{value:.0f}" if value >= _WHOLE else f"{value:.3g}"
 
 
 def _measured(

@@ -115,12 +115,13 @@ def counted_text(record: RolloutRecord) -> str:
             f"+{duration_text(moment.at_s - took_s(moment) + window.until_s)}",
             *rate_words(window.candidate),
             *rate_words(window.stable),
+            "of earlier" if window.is_earlier else "",
         )
         for moment in record.decisions
         if moment.entry.seen
         for window in moment.entry.seen.windows
     ]
-    head = ("AFTER", "REQUESTS", "FAILED", "P99", "STABLE'S", "FAILED", "P99")
+    head = ("AFTER", "REQUESTS", "FAILED", "P99", "STABLE'S", "FAILED", "P99", "")
     return table(head, rows) if rows else ""
 
 

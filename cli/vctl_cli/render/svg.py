@@ -117,8 +117,9 @@ def steps(
         return ""
     ends = [*(at for at, _ in points[1:]), frame.end_s]
     path = " ".join(
-        f"{frame.x(at)},{frame.y(value) + down} {frame.x(end)},{frame.y(value) + down}"
+        f"{frame.x(at)},{y} {frame.x(end)},{y}"
         for (at, value), end in zip(points, ends, strict=True)
+        for y in (min(frame.y(value) + down, frame.y(0)),)
     )
     return f'<polyline class="line {style}" points="{path}"/>'
 

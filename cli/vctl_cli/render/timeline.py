@@ -108,7 +108,10 @@ def growing(record: RolloutRecord) -> list[Point]:
 
 
 def counted(record: RolloutRecord) -> dict[int, list[Counted]]:
-    """Return what gateways counted, by release: the one that came, and the one before it."""
+    """Return what gateways counted, by release: the one that came, and the one before it.
+
+    Once the one before gets no requests, what it is compared with is of earlier, and no point here.
+    """
     found: dict[int, list[Counted]] = {}
     for moment, began_s in _phases(record):
         for window in moment.entry.seen.windows if moment.entry.seen else ():
@@ -117,7 +120,8 @@ def counted(record: RolloutRecord) -> dict[int, list[Counted]]:
                 (record.rollout.to_release, window.candidate),
                 (record.rollout.from_release, window.stable),
             ):
-                if number and rate.requests:
+                is_old = window.is_earlier and rate is window.stable
+                if number and rate.requests and not is_old:
                     found.setdefault(number, []).append(Counted(since_s, until_s, rate))
     return found
 
@@ -157,4 +161,4 @@ def _waited_for(moment: Moment) -> str:
 def _phases(record: RolloutRecord) -> Iterator[tuple[Moment, float]]:
     """Yield each decision with when the phase began that it ended."""
     for moment in record.decisions:
-        yield moment, max(0.0, moment.at_s - took_s(moment))
+        yield moment, moment.at_s - took_s(moment)

@@ -119,6 +119,11 @@ class Channels:
         """Counts the turns away from an endpoint; remember it before an attempt."""
         return self._generation
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint that is used now."""
+        return self._endpoints[self._current]
+
     @asynccontextmanager
     async def use(self, lane: Lane) -> AsyncIterator[Conduit]:
         """Lend the channel of the endpoint that is used now.
@@ -130,7 +135,7 @@ class Channels:
             raise BrokenAttemptError("the store is closed", may_be_applied=False)
         conduit = self._conduits.get(lane)
         if conduit is None:
-            conduit = self._conduits[lane] = self._open(self._endpoints[self._current])
+            conduit = self._conduits[lane] = self._open(self.endpoint)
         conduit.users += 1
         try:
             yield conduit

@@ -19,7 +19,8 @@ from vctl_plans.errors import ForkedProcess, Indeterminate, Rejected, StoreError
 from vctl_plans.store.backoff import backoff_s
 from vctl_plans.store.channels import Channels, Conduit, Lane, finish
 from vctl_plans.store.guard import Fingerprint, HeaderGuard, StaleMemberError
-from vctl_plans.store.messages import Effect, Message, Method, fingerprint
+from vctl_plans.store.messages import Effect, Message, Method, fingerprint, touched
+from vctl_plans.store.refusals import explained, told
 from vctl_plans.store.settings import StoreSettings
 from vctl_plans.store.streams import Stream
 from vctl_plans.store.tokens import Tokens
@@ -40,7 +41,7 @@ class Trial:
         self._attempts = 0
         self._new_tokens = 0
         self._may_be_applied = False  # by one of the attempts before
-        self._last = "no attempt was made"
+        self._last: dict[str, str] = {}  # of each endpoint, why it did not answer
 
     def timeout_s(self) -> float:
         """Seconds for the next attempt.
@@ -54,13 +55,13 @@ class Trial:
             raise self.spent()
         return min(self._settings.timeout_s, left)
 
-    def note_broken(self, error: BrokenAttemptError) -> None:
-        """Take note of an attempt that got no answer.
+    def note_broken(self, error: BrokenAttemptError, endpoint: str) -> None:
+        """Take note of an attempt that got no answer from *endpoint*.
 
         Raises:
             Indeterminate: It must not be repeated.
         """
-        self._last = str(error)
+        self._last[endpoint] = str(error)
         if self._method.effect is Effect.NONE or not error.may_be_applied:
             return
         self._may_be_applied = True
@@ -73,7 +74,6 @@ class Trial:
         Raises:
             Rejected: A new token was refused as well, repeatedly.
         """
-        self._last = str(error)
         self._new_tokens += 1
         if self._new_tokens > _NEW_TOKENS_PER_CALL:
             code = grpc.StatusCode.UNAUTHENTICATED.name
@@ -87,8 +87,8 @@ class Trial:
 
     def spent(self) -> StoreError:
         """Return the error that tells of all attempts."""
-        endpoints = ", ".join(endpoint.url for endpoint in self._settings.parsed_endpoints)
-        text = f"etcd did not answer ({self._method.name} to {endpoints}; {self._last})"
+        tried = told(self._last, self._settings)
+        text = f"etcd did not answer {self._method.name} in {self._settings.budget_s:g} s: {tried}"
         if self._may_be_applied:
             return Indeterminate(f"{text}: it may have been carried out", hint="read again")
         return StoreUnavailable(text, hint="check that etcd runs and that the endpoints are right")
@@ -143,12 +143,15 @@ class Connection:
         self.check_usable()
         trial = Trial(method, self.settings)
         while True:
-            generation = self.channels.generation
+            generation, endpoint = self.channels.generation, self.channels.endpoint.url
             try:
                 return await self._attempt(method, request, trial.timeout_s())
             except BrokenAttemptError as error:
                 self.channels.rotate(generation)
-                trial.note_broken(error)
+                trial.note_broken(error, endpoint)
+            except Rejected as error:
+                reads, writes = touched(request)
+                raise explained(error, self.settings, reads=reads, writes=writes) from error
             except TokenRefusedError as error:
                 trial.note_refused(error)
             await trial.pause()

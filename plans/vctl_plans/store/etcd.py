@@ -26,9 +26,14 @@ from vctl_plans.store.settings import StoreSettings
 from vctl_plans.store.watch import Follower, Patience
 
 
-def open_store(settings: StoreSettings) -> "EtcdStore":
-    """Return a store for *settings*; it connects when it is first used."""
-    return EtcdStore(settings)
+def open_store(settings: StoreSettings, *, known: Fingerprint | None = None) -> "EtcdStore":
+    """Return a store for *settings*; it connects when it is first used.
+
+    Args:
+        settings: Endpoints, certificates, user, time limit.
+        known: The cluster as an earlier process knew it.
+    """
+    return EtcdStore(settings, known=known)
 
 
 class EtcdStore:

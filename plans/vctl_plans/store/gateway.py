@@ -8,20 +8,25 @@ Then `GatewayUnsuitable` is raised, and the caller reads over gRPC instead.
 """
 
 import base64
-from typing import Any, Self
+import time
+from typing import TYPE_CHECKING, Any, Self
 
-from vctl_plans.errors import Rejected, StoreUnavailable
-from vctl_plans.etcdhealth import EtcdMember
+from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.store.gateway_http import GatewayHttp, GatewayUnsuitable
 from vctl_plans.store.limits import check_key
 from vctl_plans.store.port import KeyValue, Listing
 from vctl_plans.store.ranges import decode_key, encode_key, key_after, prefix_range
+from vctl_plans.store.refusals import asked, explained
 from vctl_plans.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from vctl_plans.etcdhealth import EtcdMember  # costs what only reads 5 ms
 
 __all__ = ["GatewayReader", "GatewayUnsuitable"]
 
 _RANGE = "/v3/kv/range"
 _STATUS = "/v3/maintenance/status"
+_AUTH_STATUS = "/v3/auth/status"
 _PAGE_SIZE = 500
 _LISTINGS_PER_CALL = 5
 
@@ -39,6 +44,7 @@ class GatewayReader:
 
     def __init__(self, settings: StoreSettings, *, budget_s: float | None = None) -> None:
         self._name = ",".join(settings.endpoints)
+        self._settings = settings
         self._http = GatewayHttp(settings, settings.budget_s if budget_s is None else budget_s)
 
     def __enter__(self) -> Self:
@@ -50,7 +56,7 @@ class GatewayReader:
     def get(self, key: str) -> KeyValue | None:
         """Read one key, linearizably."""
         check_key(key)
-        answer = self._http.ask(_RANGE, {"key": _base64(encode_key(key))})
+        answer = self._read(encode_key(key), b"")
         found = answer.get("kvs", [])
         return _key_value(found[0]) if found else None
 
@@ -64,9 +70,19 @@ class GatewayReader:
                     raise
         raise StoreUnavailable(f"etcd compacts faster than {prefix} can be listed")
 
-    def status(self) -> EtcdMember:
+    def names(self, prefix: str, *, most: int) -> tuple[str, ...]:
+        """Read the first keys under *prefix*, without their values."""
+        start, end = prefix_range(prefix)
+        found = self._read(start, end, limit=most, keys_only=True).get("kvs", [])
+        return tuple(decode_key(base64.b64decode(raw["key"])) for raw in found)
+
+    def status(self) -> "EtcdMember":
         """Ask a member how it is; of several endpoints, whichever answers."""
+        from vctl_plans.etcdhealth import EtcdMember  # noqa: PLC0415  see above
+
+        asked_at = time.time()
         told = self._http.ask(_STATUS, {})
+        ahead_s = self._http.clock_ahead_s(asked_at)
         return EtcdMember(
             endpoint=self._name,
             version=str(told.get("version", "")),
@@ -74,24 +90,48 @@ class GatewayReader:
             quota_bytes=int(told.get("dbSizeQuota", 0)),
             has_leader=bool(int(told.get("leader", 0))),
             alarms=tuple(str(each) for each in told.get("errors", ())),
+            clock_ahead_s=ahead_s,
+            revision=int(told.get("header", {}).get("revision", 0)),
+            has_compacted=self._has_compacted(),
+            has_users=self._has_users(),
         )
+
+    def _has_compacted(self) -> bool | None:
+        """Whether the first revision is forgotten; None where this user may not ask."""
+        try:
+            self._http.ask(_RANGE, {"key": _base64(b"vctl"), "revision": 1})
+        except Rejected as error:
+            return True if error.code == "OUT_OF_RANGE" else None
+        except StoreError:
+            return None
+        return False
+
+    def _has_users(self) -> bool | None:
+        """Whether authentication is on; None where the version does not tell."""
+        try:
+            return bool(self._http.ask(_AUTH_STATUS, {}).get("enabled"))
+        except Rejected:
+            return True  # only where it is on is anything refused
+        except StoreError:
+            return None
 
     def close(self) -> None:
         """Close the connection; the next read opens a new one."""
         self._http.close()
+
+    def _read(self, start: bytes, end: bytes, **more: object) -> dict[str, Any]:
+        request = {"key": _base64(start), "range_end": _base64(end), **more}
+        try:
+            return self._http.ask(_RANGE, request)
+        except Rejected as error:
+            raise explained(error, self._settings, reads=[asked(start, end)]) from error
 
     def _list_once(self, prefix: str) -> Listing:
         start, end = prefix_range(prefix)
         revision = 0
         entries: list[KeyValue] = []
         while True:
-            request = {
-                "key": _base64(start),
-                "range_end": _base64(end),
-                "limit": _PAGE_SIZE,
-                "revision": revision,
-            }
-            answer = self._http.ask(_RANGE, request)
+            answer = self._read(start, end, limit=_PAGE_SIZE, revision=revision)
             revision = revision or int(answer["header"]["revision"])
             entries.extend(_key_value(raw) for raw in answer.get("kvs", []))
             if not answer.get("more"):

@@ -7,12 +7,15 @@ answers or the budget is spent.
 import http.client
 import json
 import random
+import socket
 import ssl
 import time
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.store.backoff import backoff_s
+from vctl_plans.store.refusals import told
 from vctl_plans.store.settings import Endpoint, StoreSettings
 
 _NEW_TOKENS_PER_CALL = 2
@@ -34,12 +37,31 @@ _NO_CERTIFICATES = b"CommonName of client sending a request against gateway will
 _TOKEN_REFUSED = ("user name is empty", "revision of auth store is old", "invalid auth token")
 
 
+_HARD = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
+_HARD_S = 1.5
+"""How long to try where every endpoint refuses: a server that is restarted has time to return."""
+_HINT = "check that etcd runs and that the endpoints are right"
+_TLS_HINT = (
+    "the authority of etcd's certificate: ETCDCTL_CACERT;"
+    " where etcd asks for one of ours: ETCDCTL_CERT and ETCDCTL_KEY"
+)
+
+
 class GatewayUnsuitable(StoreError):  # noqa: N818  as its siblings
     """This cluster can't be read over its JSON gateway: use gRPC."""
 
 
 class _BrokenAttemptError(Exception):
-    """An endpoint did not answer, or not as one that works."""
+    """An endpoint did not answer, or not as one that works.
+
+    Args:
+        cause: What went wrong on the way; None: it answered.
+    """
+
+    def __init__(self, reason: str, cause: Exception | None = None) -> None:
+        super().__init__(reason)
+        self.is_of_tls = isinstance(cause, ssl.SSLError)
+        self.is_hard = isinstance(cause, _HARD)  # it will be the same in a moment
 
 
 class _TokenRefusedError(Exception):
@@ -62,6 +84,7 @@ class GatewayHttp:
         self._current = 0
         self._connection: http.client.HTTPConnection | None = None
         self._token = ""
+        self._date = ""  # of the last answer
 
     def ask(self, path: str, request: dict[str, object]) -> dict[str, Any]:
         """Send *request* until an endpoint answers.
@@ -71,8 +94,9 @@ class GatewayHttp:
             GatewayUnsuitable: Use gRPC instead.
             Rejected: The server said no; `code` is gRPC's name for it.
         """
-        deadline = time.monotonic() + self._budget_s
-        reasons: dict[str, str] = {}  # of each endpoint, the last
+        begun = time.monotonic()
+        deadline = begun + self._budget_s
+        broken: dict[str, _BrokenAttemptError] = {}  # of each endpoint, the last
         attempt = new_tokens = 0
         while (left_s := deadline - time.monotonic()) > 0:
             try:
@@ -81,15 +105,41 @@ class GatewayHttp:
                 new_tokens += 1
                 self._renounce_token(error, is_last=new_tokens > _NEW_TOKENS_PER_CALL)
             except _BrokenAttemptError as error:
-                reasons[self._endpoint.url] = str(error)
+                broken[self._endpoint.url] = error
                 self._rotate()
+                is_vain = len(broken) == len(self._endpoints) and all(
+                    each.is_hard for each in broken.values()
+                )
+                if is_vain:
+                    deadline = min(deadline, begun + _HARD_S)
             time.sleep(max(0.0, min(backoff_s(attempt), deadline - time.monotonic())))
             attempt += 1
-        tried = "; ".join(f"{url} ({reason})" for url, reason in sorted(reasons.items()))
-        raise StoreUnavailable(
-            f"etcd did not answer in {self._budget_s:g} s: {tried}",
-            hint="check that etcd runs and that the endpoints are right",
+        raise self._unavailable(broken, time.monotonic() - begun)
+
+    def _unavailable(
+        self, broken: dict[str, _BrokenAttemptError], took_s: float
+    ) -> StoreUnavailable:
+        reasons = {url: str(error) for url, error in broken.items()}
+        is_of_tls = any(error.is_of_tls for error in broken.values())
+        return StoreUnavailable(
+            f"etcd did not answer in {took_s:.1f} s: {told(reasons, self._settings)}",
+            hint=_TLS_HINT if is_of_tls else _HINT,
         )
+
+    def clock_ahead_s(self, asked_at: float) -> float | None:
+        """Return how far the clock of who answered last is ahead of ours; None: it did not tell.
+
+        Args:
+            asked_at: Our own clock when it was asked: the answer is of no earlier moment. The
+                field is of whole seconds (RFC 9110, section 6.6.1), rounded down.
+        """
+        try:
+            then = parsedate_to_datetime(self._date).timestamp()
+        except (TypeError, ValueError):
+            return None
+        if then + 1 < asked_at:
+            return then + 1 - asked_at
+        return max(0.0, then - time.time())
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -140,8 +190,9 @@ class GatewayHttp:
             connection.request("POST", path, json.dumps(request), headers)
             response = connection.getresponse()
             body = response.read()
+            self._date = response.getheader("Date") or ""
         except (OSError, http.client.HTTPException) as error:
-            raise _BrokenAttemptError(str(error) or type(error).__name__) from error
+            raise _BrokenAttemptError(_reason(error), error) from error
         if response.status == http.client.NOT_FOUND:
             raise GatewayUnsuitable(f"{self._endpoint.url} has no JSON gateway")
         if _NO_CERTIFICATES in body:
@@ -166,6 +217,15 @@ class GatewayHttp:
         if settings.cert_file:
             context.load_cert_chain(settings.cert_file, settings.key_file)
         return http.client.HTTPSConnection(endpoint.host, endpoint.port, context=context)
+
+
+def _reason(error: Exception) -> str:
+    """Return what went wrong in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
 
 
 def _answer(status: int, body: bytes) -> dict[str, Any]:

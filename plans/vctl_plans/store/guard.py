@@ -5,8 +5,9 @@ revision goes back. A single member that lags can show the last two for a moment
 first makes the caller turn to another member, and only a majority of endpoints that say the same,
 repeatedly, make it a restored backup. A false alarm would stop a fleet until an operator comes.
 
-Only answers that needed a quorum teach the guard anything: a member cut off from its peers counts
-terms upward alone, and must not make the healthy rest look stale.
+Only what needed a quorum teaches the guard anything: a member cut off from its peers counts terms
+upward alone, and must not make the healthy rest look stale. The events of a watch are of that kind:
+a member shows only what was committed. Whoever watches and never asks learns by them alone.
 """
 
 import msgspec
@@ -64,6 +65,11 @@ class HeaderGuard:
         self._check_cluster(seen)
         if seen.raft_term < self._known.raft_term:
             raise StaleMemberError(f"raft term {seen.raft_term} after {self._known.raft_term}")
+
+    def note_committed(self, revision: int) -> None:
+        """Remember the revision of an event that a watch brought."""
+        if revision > self._known.revision:
+            self._known = msgspec.structs.replace(self._known, revision=revision)
 
     def check_quorum(self, seen: Fingerprint, *, before: Fingerprint, endpoint: str) -> None:
         """Judge and remember the header of an answer that needed a quorum.

@@ -22,6 +22,7 @@ from vctl_plans.store.port import (
     Txn,
 )
 from vctl_plans.store.ranges import decode_key, encode_key
+from vctl_plans.store.refusals import asked
 
 Message = Any
 """A protobuf message of `etcdrpc`."""
@@ -56,6 +57,22 @@ REVOKE = Method("LeaseRevoke", etcdrpc.LeaseStub)
 KEEPALIVE = Method("LeaseKeepAlive", etcdrpc.LeaseStub)
 WATCH = Method("Watch", etcdrpc.WatchStub)
 AUTHENTICATE = Method("Authenticate", etcdrpc.AuthStub)
+
+
+def touched(request: Message) -> tuple[list[str], list[str]]:
+    """Return what a request reads and what it writes: keys, or a prefix that ends in ``*``."""
+    match request:
+        case etcdrpc.RangeRequest():
+            return [asked(request.key, request.range_end)], []
+        case etcdrpc.PutRequest():
+            return [], [decode_key(request.key)]
+        case etcdrpc.TxnRequest():
+            writes = [
+                each.request_put.key or each.request_delete_range.key for each in request.success
+            ]
+            return [decode_key(c.key) for c in request.compare], [decode_key(w) for w in writes]
+        case _:
+            return [], []
 
 
 def fingerprint(header: Message) -> Fingerprint:

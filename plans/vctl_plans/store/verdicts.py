@@ -66,7 +66,7 @@ def translate(error: grpc.aio.AioRpcError) -> Exception:
         return CompactedError(text, code=code.name)
     if code is _Code.NOT_FOUND and "lease not found" in text:
         return LeaseLost("the lease does not exist (any more)")
-    return Rejected(f"etcd refused: {text}", code=code.name, hint=_hint(code))
+    return Rejected(f"etcd refused: {text}", code=code.name)
 
 
 def _exhausted(text: str) -> Exception:
@@ -81,9 +81,3 @@ def _exhausted(text: str) -> Exception:
             hint="etcdctl compact REVISION, etcdctl defrag, then etcdctl alarm disarm",
         )
     return Rejected(f"etcd refused: {text}", code=_Code.RESOURCE_EXHAUSTED.name)
-
-
-def _hint(code: grpc.StatusCode) -> str:
-    if code is _Code.PERMISSION_DENIED:
-        return "grant the etcd user a role with this key prefix"
-    return ""

@@ -120,6 +120,7 @@ class Follower:
             # A member that lags may first deliver what is older than asked for (before 3.5.22).
             if event.kv.mod_revision < revision:
                 continue
+            self._connection.guard.note_committed(event.kv.mod_revision)
             if is_delete(event):
                 self._feed.delete(decode_key(event.kv.key), event.kv.mod_revision)
             else:

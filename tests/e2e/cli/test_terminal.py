@@ -117,8 +117,8 @@ def test_paused_view_stays_and_says_what_to_do_next(soaking: Shell) -> None:
 
 
 def test_without_colour_and_unicode_it_says_the_same(soaking: Shell) -> None:
-    plain = {"NO_COLOR": "1", "LANG": "C", "LC_ALL": "C"}
-    with terminal(soaking, "rollout", "watch", **plain) as seen:
+    watch = terminal(soaking, "rollout", "watch", NO_COLOR="1", LANG="C", LC_ALL="C")
+    with watch as seen:
         text = seen.until(lambda shown: "left of 10m" in shown)
         assert text.isascii()
         assert seen.glass.colours == 0

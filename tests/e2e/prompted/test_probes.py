@@ -63,6 +63,8 @@ def chat(fleet: Fleet, node: str) -> tuple[int, int]:
 
 def test_prompt_moves_with_its_release_and_returns_with_it(fleet: Fleet) -> None:
     """Every chat has the text of the release that its answer names; so it is after a rollback."""
+    said = fleet.vctl("rollout", "start", "--prompt", str(a_text(fleet, "Be kind.")))
+    assert said.code == 0, said
     before, seen, failures = fleet.stable(), set[tuple[int, int]](), []
     is_over = threading.Event()
 

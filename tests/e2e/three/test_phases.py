@@ -60,8 +60,10 @@ def held_in(fleet: Fleet, phase: P, tmp_path: Path) -> Iterator[None]:
     """Bring a new rollout to *phase*, and hold it there inside of the block."""
     node = bystander(fleet)
     if phase is P.PREPARING:
+        number = max(fleet.service().releases) + 1
+        absent = fleet.new_adapter(f"absent{number}", 100 + number)  # else it may be retained
         with stopped(fleet, node, "engine"):
-            _begin(fleet, tmp_path)
+            _begin(fleet, tmp_path, absent)
             yield
         return
     _begin(fleet, tmp_path)
@@ -83,12 +85,13 @@ def held_in(fleet: Fleet, phase: P, tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def _begin(fleet: Fleet, tmp_path: Path) -> None:
+def _begin(fleet: Fleet, tmp_path: Path, adapter: Path | None = None) -> None:
+    adapter = adapter or fleet.adapter(fleet.another())
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         f"service: {SERVICE}\nstrategy: weighted\n"
         "steps: [{weight: 50, soak: 1h}, {weight: 100, soak: 1h}]\n"
-        f"release: {{adapter: {{source: {fleet.adapter(fleet.another())}}}}}\n"
+        f"release: {{adapter: {{source: {adapter}}}}}\n"
     )
     said = fleet.vctl("rollout", "start", str(plan), "--no-watch")
     assert 0 == said.code, said

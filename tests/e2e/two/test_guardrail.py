@@ -122,3 +122,19 @@ def test_release_that_begins_to_fail_goes_back_by_itself(fleet: Fleet, tmp_path:
     assert {(200, old), (500, new)} <= set(clients.answers[failing_from:])
     assert {(200, old)} == set(clients.answers[ended:])
     fleet.until(lambda: not _counts_are_kept(fleet))
+    _is_told_afterwards(fleet, tmp_path / "report.html", old=old, new=new)
+
+
+def _is_told_afterwards(fleet: Fleet, page: Path, *, old: int, new: int) -> None:
+    """What each decision rested on stands in the history, and the page draws it."""
+    said = fleet.vctl("rollout", "show", "-o", "json")
+    assert said.code == 0, said
+    seen = [moment["entry"]["seen"] for moment in json.loads(said.out)["decisions"]]
+    breached = next(each for each in seen if each["traffic"]["stable"] == old and "windows" in each)
+    assert breached["windows"][-1]["candidate"]["failures"] > 0
+    assert breached["windows"][-1]["stable"].get("failures", 0) == 0
+    prepared = next(each for each in seen if each["traffic"].get("weight") == 10)
+    assert {str(old): 2, str(new): 2}.items() <= prepared["holding"].items()
+    assert set(fleet.dev.gateway_urls) == set(prepared["arrivals"])
+    assert 0 == fleet.vctl("rollout", "show", "--html", str(page)).code
+    assert "Nothing to show" not in page.read_text()

@@ -1,5 +1,6 @@
 """Groups and strict switches on a live fleet, by the commands that people type."""
 
+import json
 import signal
 import threading
 import time
@@ -61,6 +62,29 @@ def test_groups_get_a_release_and_keep_it(fleet: Fleet, tmp_path: Path) -> None:
     assert said.code == 0, said
     assert {fleet.stable()} == _answers(fleet, user="bo")
     assert theirs not in fleet.service().current_route.revoked
+
+
+def test_group_is_held_to_what_served_before(fleet: Fleet) -> None:
+    """At once, by a write of the route alone, and until an operator ends it."""
+    old = fleet.stable()
+    adapter = str(fleet.adapter(fleet.another()))
+    planned = json.loads(fleet.vctl("rollout", "plan", "--adapter", adapter, "-o", "json").out)
+    said = fleet.vctl("rollout", "start", "--adapter", adapter)
+    assert said.code == 0, said
+    assert planned["release"] == fleet.stable()
+    assert old in planned["retained"]
+
+    rollout, who = fleet.rollout(), ("--group", "held", "--user", "bo")
+    said = fleet.vctl("route", "override", "set", "--release", str(old), *who, "--reason", "INC")
+    assert said.code == 0, said
+    assert f"held of {SERVICE} are held to release {old}, on 2 of 2 nodes" in said.out
+    assert ({old}, {fleet.stable()}) == (_answers(fleet, user="bo"), _answers(fleet))
+    assert rollout == fleet.rollout(), "no rollout began"
+    assert "INC" in fleet.vctl("events").out
+
+    said = fleet.vctl("route", "override", "rm", "held")
+    assert said.code == 0, said
+    assert {fleet.stable()} == _answers(fleet, user="bo")
 
 
 def test_rollback_now_takes_from_the_groups_what_they_got(fleet: Fleet) -> None:

@@ -127,6 +127,11 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the client does not take what was sent."""
+        return self._drain is not None
+
     async def drained(self) -> None:
         """Wait while the client does not take what was sent."""
         if self._drain is not None:
@@ -174,13 +179,16 @@ class Connection(asyncio.Protocol):
                 request = await self._next()
                 if request is None:
                     refused = self._listener.refuse(self.reading.refusal)
-                    await self._send(Request(self), refused, closes=True)
+                    self._send(Request(self), refused, closes=True)
+                    await self.drained()
                     await self._linger()
                     return
                 answer = await self._listener.handler(request)
                 closes = answer.closes or not request.may_stay
                 if not answer.is_begun:
-                    await self._send(request, answer, closes=closes)
+                    self._send(request, answer, closes=closes)
+                    if self._drain is not None:
+                        await self._drain
                 self.reading.deadline = time.monotonic() + self._limits.idle_s
                 if closes or not request.may_stay:
                     if not request.has_come:
@@ -194,12 +202,10 @@ class Connection(asyncio.Protocol):
         finally:
             self._transport.close()
 
-    async def _send(self, request: Request, answer: Answer, *, closes: bool) -> None:
+    def _send(self, request: Request, answer: Answer, *, closes: bool) -> None:
         answer.closes = closes
         head = self._head(request, answer, length=len(answer.body), is_chunked=False)
         self.write(head if request.method == "HEAD" else head + answer.body)
-        if self._drain is not None:
-            await self._drain
 
     def _head(
         self, request: Request, answer: Answer, *, length: int | None, is_chunked: bool

@@ -7,6 +7,9 @@ parser has checked every message all the same: only what follows from its fields
 
 from vctl_agent.gateway.wire.fields import Fields, text
 
+OWN_PREFIX = "x-vctl-"
+"""What the names of vctl's own fields begin with."""
+
 MAX_KEPT = 256
 """Sets of each of two generations that are kept; the older one goes when the newer is full."""
 
@@ -22,6 +25,7 @@ class Head:
         "expects",
         "fields",
         "has_coding",
+        "has_own",
         "hosts",
         "is_encoded",
         "passed",
@@ -29,6 +33,7 @@ class Head:
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
+        self.has_own = any(name.lower().startswith(OWN_PREFIX) for name in fields)
         self.hosts = len(fields.getall("host", ()))
         self.expects = fields.get("expect", "").lower() == "100-continue"
         self.has_coding = "transfer-encoding" in fields
@@ -47,6 +52,10 @@ class Heads:
     def __init__(self) -> None:
         self._newer: dict[tuple[bytes, ...], Head] = {}
         self._older: dict[tuple[bytes, ...], Head] = {}
+
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._newer) + len(self._older)
 
     def of(self, raw: list[bytes]) -> Head:
         """Return the set of *raw*: name, value, name, value, and so on, in the order they came."""

@@ -1,7 +1,7 @@
 """An answer as it comes, for who asked: its head, then its body as fast as it is taken."""
 
 import asyncio
-from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -43,6 +43,10 @@ class Source(Protocol):
         """Break it."""
 
 
+Into = Callable[[bytes], bool]
+"""Takes what comes; False: no more for now."""
+
+
 class Incoming(msgspec.Struct, eq=False):
     """An answer as it comes."""
 
@@ -54,10 +58,11 @@ class Incoming(msgspec.Struct, eq=False):
     has_head: bool = False
     is_whole: bool = False  # the body has come; what comes after it belongs to nobody
     stays: bool = False  # another request may follow on its connection
-    _parts: deque[bytes] = msgspec.field(default_factory=deque)
+    _parts: list[bytes] = []
     _size: int = 0
     _problem: Exception | None = None
-    _news: "asyncio.Future[None] | None" = None
+    _news: "asyncio.Future[bool] | None" = None  # of it: whether `_into` takes no more for now
+    _into: Into | None = None
 
     @property
     def headers(self) -> Fields:
@@ -69,16 +74,6 @@ class Incoming(msgspec.Struct, eq=False):
         """The media type, without parameters, in lower case."""
         return self.head.content_type
 
-    async def begun(self) -> None:
-        """Wait for the status and the fields.
-
-        Raises:
-            Broken: The other side closed before.
-            Late: It is silent.
-        """
-        while not self.has_head:
-            await self._wait()
-
     async def next(self) -> bytes:
         """Return what has come of the body, once anything has; nothing at its end.
 
@@ -86,16 +81,22 @@ class Incoming(msgspec.Struct, eq=False):
             Broken: The other side closed before its end.
             Late: It is silent.
         """
-        parts = self._parts
-        while not parts:
+        while not self._parts:
             if self.is_whole:
                 return b""
-            await self._wait()
+            await self.news()
+        return self.taken()
+
+    def taken(self) -> bytes:
+        """Return what has come of the body by now; perhaps nothing."""
+        parts = self._parts
+        if not parts:
+            return b""
         piece = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
-        self._size = 0
-        if self._source:
+        if self._size > MAX_BUFFERED_BYTES and self._source:
             self._source.resume()
+        self._size = 0
         return piece
 
     async def read(self) -> bytes:
@@ -104,6 +105,41 @@ class Incoming(msgspec.Struct, eq=False):
         while piece := await self.next():
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def pour(self, into: Into) -> None:
+        """Hand on what comes of the body, until its end (`is_spent`) or until *into* says no.
+
+        It is handed on in the very step in which it comes, so that nobody has to be woken for it.
+        What *into* raises there is raised here.
+
+        Raises:
+            Broken: The other side closed before its end.
+            Late: It is silent.
+        """
+        while not (self._parts and not into(self.taken())) and not self.is_whole:
+            self._into = into
+            try:
+                if await self.news():
+                    return
+            finally:
+                self._into = None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether all of the body has come and was taken."""
+        return self.is_whole and not self._parts
+
+    def news(self) -> "asyncio.Future[bool]":
+        """Return what is done once more has come of it.
+
+        Raises:
+            Broken: The other side closed before its end.
+            Late: It is silent.
+        """
+        if self._problem:
+            raise self._problem
+        self._news = self._loop.create_future()
+        return self._news
 
     def close(self) -> None:
         """Have done with it: a whole one's connection is kept, any other broken."""
@@ -118,13 +154,12 @@ class Incoming(msgspec.Struct, eq=False):
     @property
     def is_waited_for(self) -> bool:
         """Whether somebody waits for what comes."""
-        return self._news is not None
+        return self._news is not None and not self._news.done()
 
     def begin(self, status: int, reason: str, head: Head) -> None:
         """Take the status and the fields."""
         self.status, self.reason, self.head = status, reason, head
         self.has_head = True
-        self._tell()
 
     def add(self, piece: bytes) -> None:
         """Take a piece of the body."""
@@ -132,29 +167,27 @@ class Incoming(msgspec.Struct, eq=False):
         self._size += len(piece)
         if self._size > MAX_BUFFERED_BYTES and self._source:
             self._source.pause()
-        self._tell()
 
     def end(self, *, stays: bool) -> None:
         """Take the end."""
         self.is_whole = True
         self.stays = stays
-        self._tell()
 
     def fail(self, problem: Exception) -> None:
         """Take it that nothing more comes."""
         self._problem = problem
-        self._tell()
+        self.tell()
 
-    async def _wait(self) -> None:
-        if self._problem:
-            raise self._problem
-        self._news = self._loop.create_future()
-        try:
-            await self._news
-        finally:
-            self._news = None
-
-    def _tell(self) -> None:
-        news = self._news
+    def tell(self) -> None:
+        """Let who waits know of all that has come since the last time."""
+        is_stopped = False
+        if self._into is not None and self._parts and not self.is_whole:
+            try:
+                if self._into(self.taken()):
+                    return
+                is_stopped = True
+            except Exception as cause:  # noqa: BLE001  it is the request's own: raised there
+                self._problem = self._problem or cause
+        news, self._news = self._news, None
         if news is not None and not news.done():
-            news.set_result(None)
+            news.set_result(is_stopped)

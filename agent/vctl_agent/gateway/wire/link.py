@@ -7,6 +7,7 @@ after an answer's end, ends the connection: it cannot be trusted with a request.
 import asyncio
 import time
 from typing import Protocol, cast
+from urllib.parse import urlsplit
 
 import httptools
 import msgspec
@@ -30,12 +31,19 @@ class Place(msgspec.Struct, frozen=True):
     host: str
     port: int
     is_tls: bool
+    prefix: bytes  # what stands before each path
+    host_line: bytes  # the field that names it
 
-    @property
-    def authority(self) -> str:
-        """Host and port as the Host field has them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
+
+def place_of(url: str) -> Place:
+    """Return where a URL leads."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    usual = 443 if is_tls else 80
+    name, port = parts.hostname or "", parts.port or usual
+    host = f"[{name}]" if ":" in name else name
+    authority = host if port == usual else f"{host}:{port}"
+    return Place(name, port, is_tls, parts.path.encode(), f"Host: {authority}\r\n".encode())
 
 
 class _Parser(Protocol):
@@ -59,7 +67,8 @@ class Keeper(Protocol):
 class Link(asyncio.Protocol):
     """One connection to a server; it carries one request at a time."""
 
-    def __init__(self, keeper: Keeper, place: Place) -> None:
+    def __init__(self, keeper: Keeper, base: str, place: Place) -> None:
+        self.base = base  # the server's URL
         self.place = place
         self.idle_since = 0.0
         self.heard = time.monotonic()  # the last byte, or the request's sending
@@ -92,6 +101,7 @@ class Link(asyncio.Protocol):
             return
         if answer.has_head and self._ends_by_closing and exc is None:
             answer.end(stays=False)
+            answer.tell()
         else:
             answer.fail(Broken(str(exc) if exc else "it closed the connection"))
 
@@ -113,6 +123,8 @@ class Link(asyncio.Protocol):
             self._fail(answer, Broken("it changes protocols"))
         except httptools.HttpParserError as cause:
             self._fail(answer, Broken(f"what it says is no HTTP: {cause}"))
+        else:
+            answer.tell()
 
     # -- what the parser calls -----------------------------------------------------------------
 
@@ -167,8 +179,21 @@ class Link(asyncio.Protocol):
 
     # -- what requests call --------------------------------------------------------------------
 
-    def send(self, head: bytes, body: bytes) -> Incoming:
-        """Send a request; return its answer, of which nothing has come yet."""
+    def ask(self, path: str, lines: bytes, body: bytes) -> Incoming:
+        """Send a POST; return its answer, of which nothing has come yet.
+
+        Args:
+            path: What to ask for, with the query.
+            lines: The fields as they are sent, but for Host and Content-Length.
+            body: What is sent.
+        """
+        head = b"POST %b%b HTTP/1.1\r\n%b%bContent-Length: %d\r\n\r\n" % (
+            self.place.prefix,
+            path.encode(),
+            self.place.host_line,
+            lines,
+            len(body),
+        )
         answer = Incoming(self, self._loop)
         self._answer = answer
         self._head_bytes = 0
@@ -201,7 +226,8 @@ class Link(asyncio.Protocol):
     def give_back(self) -> None:
         """Let another request have it."""
         self._answer = None
-        self.resume()
+        if self._is_paused:
+            self.resume()
         self._keeper.keep(self)
 
     def abort(self) -> None:

@@ -55,6 +55,10 @@ class Answer(msgspec.Struct):
 class Way(Protocol):
     """The way back to a client."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the client does not take what was sent."""
+
     def write(self, data: bytes) -> None:
         """Send bytes as they are."""
 
@@ -119,6 +123,10 @@ class Request(msgspec.Struct, eq=False):
             await self._arrived
         if self.problem:
             raise self.problem
+        return self.taken()
+
+    def taken(self) -> bytes:
+        """Return the body, which has come, and keep it no longer."""
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts.clear()
         return body
@@ -133,7 +141,8 @@ class Request(msgspec.Struct, eq=False):
     async def write(self, piece: bytes) -> None:
         """Send a piece of the body, and wait while the client does not take it."""
         self.way.write_piece(piece)
-        await self.way.drained()
+        if self.way.is_full:
+            await self.way.drained()
 
     async def end(self) -> None:
         """Send the body's end."""
@@ -178,7 +187,7 @@ class Request(msgspec.Struct, eq=False):
     @property
     def may_stay(self) -> bool:
         """Whether the connection may carry another request."""
-        return self.is_kept_alive and self.has_come
+        return self.is_kept_alive and self.is_whole and not self.problem
 
     def _tell(self) -> None:
         if self._arrived and not self._arrived.done():

@@ -23,6 +23,7 @@ from vctl_agent.gateway.wire.message import (
 
 BAD_REQUEST, TIMEOUT, HEAD_TOO_LARGE, NO_UPGRADE = 400, 408, 431, 501
 _CONTENT_LENGTH, _REQUEST_ID = b"content-length", b"x-request-id"
+_VARYING_SIZES = frozenset({len(_CONTENT_LENGTH), len(_REQUEST_ID)})
 
 
 class _RefusedError(Exception):
@@ -107,7 +108,7 @@ class Reading:
         self._raw = []
         self._fields = 0
         self._length = self._id = b""
-        self.head_bytes = 1  # it has begun; `feed` bounds it
+        self.head_bytes = max(self.head_bytes, 1)  # it has begun; `feed` bounds it
         self.deadline = time.monotonic() + self._limits.head_s
 
     def on_url(self, url: bytes) -> None:
@@ -119,10 +120,10 @@ class Reading:
         if self.request is not None:
             return
         self._fields += 1
-        size = len(name)
-        if size == len(_CONTENT_LENGTH) and name.lower() == _CONTENT_LENGTH:
+        lowered = name.lower() if len(name) in _VARYING_SIZES else name
+        if lowered == _CONTENT_LENGTH:
             self._length = value
-        elif size == len(_REQUEST_ID) and name.lower() == _REQUEST_ID:
+        elif lowered == _REQUEST_ID:
             self._id = self._id or value
         elif self._fields <= MAX_FIELDS:
             self._raw.append(name)
@@ -136,7 +137,7 @@ class Reading:
             self._reader,
             method=parser.get_method().decode("ascii", "replace"),
             target=text(self._url),
-            request_id=text(self._id),
+            request_id=text(self._id) if self._id else "",
             content_length=int(self._length) if self._length else None,
             is_kept_alive=parser.should_keep_alive(),
             is_old=parser.get_http_version() == "1.0",

@@ -1,0 +1,94 @@
+"""Nodes that an operator took out of service: who waits for them, and where they are named."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import a_plan, an_adapter_wish
+from tests.plans.story import Story
+from tests.plans.test_peers import READY, fleet, report, service
+from vctl_plans.inspection import Drained, DrainPhase
+from vctl_plans.peers import Peers, listed, standing
+from vctl_plans.phase import NodePhase
+from vctl_plans.phase import RolloutPhase as P
+from vctl_plans.units import Quota
+
+TEN = [f"n{number}" for number in range(10)]
+
+
+def ten(**more: Any) -> Story:
+    """Return ten nodes that serve release 1 and prepare release 2."""
+    story = Story()
+    story.nodes = list(TEN)
+    story.serve(1).start(an_adapter_wish(2), plan=a_plan(**more))
+    return story
+
+
+def test_a_drained_node_that_does_its_part_counts_as_any_other():
+    story = ten()
+    story.drained = {"n3"}
+    assert story.run() is P.CONVERGED
+    assert story.rollout.sentence == "converged (10/10) on release 2"
+
+
+def test_a_drained_node_that_is_slow_is_not_waited_for_and_is_named():
+    story = ten()
+    story.drained, story.slow = {"n3"}, {"n3"}
+    assert story.run() is P.CONVERGED
+    assert "unconfirmed: n3 (drained)" in story.rollout.sentence
+    assert story.rollout.unconfirmed == ("n3",)
+
+
+def test_a_drained_node_whose_agent_is_off_has_not_vanished():
+    story = ten(max_absent=Quota(count=0))
+    story.drained, story.gone = {"n3"}, {"n3"}
+    assert story.run() is P.CONVERGED
+    assert "unconfirmed: n3 (drained)" in story.rollout.sentence
+
+
+def test_more_are_not_excused_than_the_plan_lets_be_unready():
+    story = ten()
+    story.drained = story.slow = {"n3", "n4"}
+    assert story.run() is P.PREPARING
+    more = ten(max_unready=Quota(count=2))
+    more.drained = more.slow = {"n3", "n4"}
+    assert more.run() is P.CONVERGED
+    assert more.rollout.unconfirmed == ("n3", "n4")
+
+
+def test_the_last_node_is_never_excused():
+    story = Story(nodes=("n1",))
+    story.serve(1).start(an_adapter_wish(2), plan=a_plan(max_unready=Quota(percent=100.0)))
+    story.drained = story.slow = {"n1"}
+    assert story.run() is P.PREPARING
+
+
+@pytest.mark.parametrize("phase", DrainPhase)
+def test_a_node_that_is_to_be_drained_is_no_peer_and_others_are_named_at_once(phase: DrainPhase):
+    drained = msgspec.structs.replace(
+        report("a", r1=READY), drain=Drained(request="drain-a", phase=phase)
+    )
+    found = listed(
+        service(),
+        standing(fleet(drained, report("b", r1=READY))),
+        Peers(service=service().name),
+    )
+    digest = service().releases[1].digest
+    assert [peer.node for peer in found.of(1, digest)] == ["b"]
+
+
+def test_who_is_drained_leaves_the_peers_though_nobody_else_is_ready():
+    """Else two that are drained at once would each count on the other."""
+    asked = Drained(request="drain-x", phase=DrainPhase.WAITING)
+    both = [msgspec.structs.replace(report(node, r1=READY), drain=asked) for node in ("a", "b")]
+    third = report("c", r1=NodePhase.LOADING)
+    before = listed(
+        service(),
+        standing(fleet(report("a", r1=READY), report("b", r1=READY), third)),
+        Peers(service=service().name),
+    )
+    digest = service().releases[1].digest
+    assert [peer.node for peer in before.of(1, digest)] == ["a", "b"]
+    after = listed(service(), standing(fleet(*both, third)), before)
+    assert after.of(1, digest) == ()
