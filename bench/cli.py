@@ -86,6 +86,7 @@ def _cases(etcdctl: Path, endpoint: str, small: Keys, nodes: int) -> list[Case]:
     large = where | {"VCTL_FLEET": "large"}
     shell = {"_VCTL_COMPLETE": "complete_bash", "COMP_WORDS": "vctl ro", "COMP_CWORD": "1"}
     value = {**where, **shell, "COMP_WORDS": "vctl status -s ", "COMP_CWORD": "3"}
+    value["VCTL_COMPLETE_TIMEOUT_S"] = "9"  # it is timed here, not cut short
     read = [str(etcdctl), "--endpoints", endpoint, "get", "--prefix", small.root]
     return [
         _case(START, [sys.executable, "-c", "pass"]),

@@ -208,7 +208,9 @@ class Conductor:
             reports,
             gone,
             watching,
-            drained=frozenset(node for node, said in fleet.reports.items() if said.drain),
+            drained=frozenset(
+                node for node, said in fleet.reports.items() if said.drain and said.drain.is_out
+            ),
             others=fleet.busy_beside(state.rollout.service),
         )
 

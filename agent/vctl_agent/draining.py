@@ -39,6 +39,7 @@ class Draining:
         self._keys = keys
         self._wake = wake
         self._request: DrainRequest | None = None
+        self._others: frozenset[str] = frozenset()  # that are to be drained too
         self._fleet = Fleet()
         self._peers: dict[str, tuple[int, Peers]] = {}  # by service, with the key's mod_revision
         self._problem = ""
@@ -46,10 +47,17 @@ class Draining:
         self.is_known = False  # whether an operator wants it is known, so the gateway may be told
 
     def ask(self, requests: Sequence[OperatorRequest]) -> None:
-        """Take the requests that stand and are for this node."""
-        found = next((r for r in requests if isinstance(r, DrainRequest)), None)
-        if self.is_known and found == self._request:
+        """Take the requests that stand: this node's own, and who else is to be drained.
+
+        Of two nodes that are to be drained at once, the one whose request came later sees both, so
+        they never count on each other.
+        """
+        asked = [each for each in requests if isinstance(each, DrainRequest)]
+        found = next((each for each in asked if self._node in each.nodes), None)
+        others = frozenset(node for each in asked for node in each.nodes) - {self._node}
+        if self.is_known and (found, others) == (self._request, self._others):
             return
+        self._others = others
         if bool(found) != bool(self._request):
             _log.info("drain asked" if found else "drain ended", by=found.by.user if found else "")
         self._request, self.is_known = found, True
@@ -112,7 +120,8 @@ class Draining:
             if service is None or here.number not in service.current_route.serving:
                 continue
             _, peers = self._peers.get(here.service, (0, Peers(service=here.service)))
-            if not any(p.node != self._node for p in peers.of(here.number, here.digest)):
+            named = {peer.node for peer in peers.of(here.number, here.digest)}
+            if not named - self._others - {self._node}:
                 return (
                     f"no other node that its gateway can reach is ready for release {here.number}"
                     f" of {here.service}"

@@ -105,7 +105,7 @@ ROOT = Verbs(
                 ),
                 "accept-restore": Verb(
                     "config_accept_restore:accept_restore",
-                    "Have all take etcd as it is, after a backup of it was restored.",
+                    "Go on with etcd as a restored backup left it.",
                 ),
                 "init-auth": Verb(
                     "config_init_auth:init_auth",
@@ -140,7 +140,7 @@ ROOT = Verbs(
             {
                 "init": Verb(
                     "agent_init:init",
-                    "Write what a node needs to run vctl-agent and vctl-gateway.",
+                    "Write what a node needs to run its agent and gateway.",
                 ),
                 "run": Verb(
                     "agent_run:run",

@@ -56,9 +56,16 @@ class NameRequest(NodeRequest, frozen=True, kw_only=True, tag="name"):
 
 
 class DrainRequest(NodeRequest, frozen=True, kw_only=True, tag="drain"):
-    """Take no new requests until this key goes; it is under no lease."""
+    """Take no new requests until this key goes; it is under no lease.
+
+    Every node reads it: who is drained answers for nobody who is to be.
+    """
 
     reason: str = ""
+
+    def is_for(self, node: str) -> bool:  # noqa: ARG002  see above
+        """Whether *node* has to know of it: each does."""
+        return True
 
 
 def drain_id(node: str) -> str:
@@ -164,6 +171,11 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""  # what the drain cannot change
     by: Actor = Actor()
     reason: str = ""
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the node takes no new request."""
+        return self.phase is not DrainPhase.WAITING
 
     @property
     def sentence(self) -> str:

@@ -57,6 +57,7 @@ class Standing(msgspec.Struct, frozen=True):
     """What all nodes say of all releases, read once for all services."""
 
     nodes: int  # of which anything is known, dead agents' among them
+    draining: frozenset[str]  # that are to be drained, or are
     ready: dict[tuple[str, int, str], dict[str, str]]
     """Service, number and digest -> each node that is ready, and its gateway's address."""
 
@@ -70,7 +71,8 @@ def standing(nodes: Fleet) -> Standing:
             if said.phase is NodePhase.READY:
                 found = ready.setdefault((said.service, said.number, said.digest), {})
                 found[node] = nodes.records[node].gateway_url
-    return Standing(len(nodes.records.keys() | nodes.reports.keys()), ready)
+    draining = frozenset(node for node, said in nodes.reports.items() if said.drain)
+    return Standing(len(nodes.records.keys() | nodes.reports.keys()), draining, ready)
 
 
 def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
@@ -91,7 +93,11 @@ def listed(service: Service, nodes: Standing, before: Peers) -> Peers:
         entry = held.get((number, release.digest))
         if len(ready) < nodes.nodes:
             named = entry.gateways if entry else ()
-            staying = tuple(p for p in named if has_place(service, number, p.node))
+            staying = tuple(
+                peer
+                for peer in named
+                if has_place(service, number, peer.node) and peer.node not in nodes.draining
+            )
             entry = _entry(release, ready, staying)
         if entry and entry.gateways:
             releases.append(entry)

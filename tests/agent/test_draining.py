@@ -131,3 +131,20 @@ def test_what_a_drain_cannot_change_is_said(draining: Draining):
     assert answer.sentence == (
         f"drained by ann (kernel); clients of {SERVICE} call its engine themselves"
     )
+
+
+def test_nodes_that_are_to_be_drained_do_not_count_on_each_other(draining: Draining):
+    """The one whose request came later serves on until a third is named."""
+    other = DrainRequest(id=drain_id("b"), nodes=("b",))
+    draining.follow(a_fleet(), peers("a", "b"))
+    draining.ask([other, REQUEST])
+    assert offered(draining, READY, HEARD) == READY
+    draining.follow(a_fleet(), peers("a", "b", "c"))
+    assert offered(draining, READY, HEARD) == ()
+
+
+def test_another_s_drain_is_not_one_s_own(draining: Draining):
+    draining.follow(a_fleet(), peers("b"))
+    draining.ask([DrainRequest(id=drain_id("b"), nodes=("b",))])
+    assert offered(draining, READY, HEARD) == READY
+    assert draining.answer(HEARD) is None

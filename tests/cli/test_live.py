@@ -61,8 +61,14 @@ def test_time_goes_on_between_scenes_and_never_back():
 def test_time_stands_while_etcd_is_away():
     out, clock = Terminal(), Clock()
     with LiveView(Screen(out, io.StringIO(), has_color=False), clock) as view:
+        view.show(soaking(elapsed_s=5.0))
+        clock.now += 7.0
+        view.tick()
+        last(out)
         view.show(soaking(elapsed_s=5.0, is_live=False))
-        assert "etcd is away: this is the last known state" in last(out)
+        text = last(out)
+        assert "etcd is away: this is the last known state" in text
+        assert "48s left of 1m" in text
         clock.now += 10.0
         view.tick()
         assert last(out) == ""

@@ -213,3 +213,13 @@ def test_ten_thousand_nodes_fit_worst_first_and_the_few_are_named():
 
 def test_table_aligns_and_leaves_no_spaces_at_the_end():
     assert table(("A", "BB"), [("xx", "y"), ("x", "")]) == "A   BB\nxx  y\nx"
+
+
+def test_what_is_said_cannot_move_the_cursor():
+    changes = Changes()
+    told = lines(changes, a_scene(sentences=("one\ntwo \x1b[2J\x9b1A",)))
+    assert told[0] == "12:00:00  preparing: one two ?[2J?1A"
+    out = Terminal()
+    with Picture(Screen(out, io.StringIO(), has_color=False), size=lambda _: SIZE) as drawn:
+        drawn.draw([Text("one\ntwo \x1b[2J")])
+    assert out.getvalue() == "\rone two ?[2J\x1b[K\r\n\x1b[J"

@@ -4,13 +4,15 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.etcd.servers import EtcdCluster, EtcdServer, find_binaries, newest_binary
 from vctl_plans.store.etcd import EtcdStore
+from vctl_plans.store.gateway import GatewayReader
 from vctl_plans.store.memory import MemoryStore
-from vctl_plans.store.port import Store
+from vctl_plans.store.port import KeyValue, Listing, Store
 from vctl_plans.store.settings import StoreSettings
 from vctl_plans.store.watch import Patience
 
@@ -109,9 +111,35 @@ def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
         server.kill()
 
 
+class GatewayReads:
+    """An etcd store whose reads go over the JSON gateway, as those of commands do."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._settings = StoreSettings(endpoints=(endpoint,))
+        self._store = EtcdStore(self._settings)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await asyncio.to_thread(self._get, key)
+
+    async def list(self, prefix: str) -> Listing:
+        return await asyncio.to_thread(self._list, prefix)
+
+    def _get(self, key: str) -> KeyValue | None:
+        with GatewayReader(self._settings) as reader:
+            return reader.get(key)
+
+    def _list(self, prefix: str) -> Listing:
+        with GatewayReader(self._settings) as reader:
+            return reader.list(prefix)
+
+
 @pytest.fixture(
     params=[
         "memory",
+        *(pytest.param(f"gateway {version}", marks=pytest.mark.etcd) for version in _VERSIONS),
         *(pytest.param(version, marks=pytest.mark.etcd) for version in _VERSIONS),
         *([] if _VERSIONS else [_ABSENT]),
     ]
@@ -119,13 +147,16 @@ def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 async def open_client(
     request: pytest.FixtureRequest, shared_servers: Callable[[str], str]
 ) -> AsyncIterator[Callable[[], Store]]:
-    """Open clients of one store: the fake's, and those of each etcd."""
+    """Open clients of one store: the fake's, those of each etcd, and with reads by its gateway."""
     clients: list[Store] = []
     memory = MemoryStore()
 
     def client() -> Store:
         if request.param == "memory":
             clients.append(memory.peer())
+        elif request.param.startswith("gateway "):
+            reads: Any = GatewayReads(shared_servers(request.param.removeprefix("gateway ")))
+            clients.append(reads)
         else:
             endpoint = shared_servers(request.param)
             clients.append(EtcdStore(StoreSettings(endpoints=(endpoint,))))

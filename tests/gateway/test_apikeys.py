@@ -2,13 +2,19 @@
 
 import io
 import os
+import re
 from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import given as over
+from hypothesis import strategies as st
 
 from vctl_agent.gateway import hashkey
-from vctl_agent.gateway.apikeys import ApiKeys, KeysFile, hash_of, parse, read_keys_file
+from vctl_agent.gateway.answers import Refused
+from vctl_agent.gateway.apikeys import ApiKeys, Held, KeysFile, hash_of, parse, read_keys_file
+from vctl_agent.gateway.tenancy import Tenancy
+from vctl_agent.gateway.wire.fields import Fields
 from vctl_plans.errors import SettingsError
 
 ACME, ACME_NEW, BLUE = (f"sk-{name}-0123456789abcdef" for name in ("acme", "acme-new", "blue"))
@@ -165,3 +171,49 @@ def test_hash_key_refuses_what_could_not_be_a_key(
     assert 2 == hashkey.main(arguments)
     told = capsys.readouterr()
     assert ("", True) == (told.out, said in told.err)
+
+
+@over(st.text())
+def test_any_text_is_a_file_of_keys_or_has_its_problems_told(text: str):
+    held: Held = {}
+    problems: list[str] = []
+    try:
+        held = parse(text)
+    except SettingsError as refused:
+        problems = refused.problems
+    assert bool(held) != bool(problems)
+    assert all(len(key) == 32 for key in held)
+
+
+WORDS = st.sampled_from([ACME, BLUE, "acme", "Bearer", "bearer", "Basic", "", ",", "\udcff", "é"])
+FIELDS = st.lists(
+    st.tuples(
+        st.sampled_from(["authorization", "Authorization", "x-api-key", "X-API-Key", "x-other"]),
+        st.lists(WORDS, max_size=4).map(" ".join),
+    ),
+    max_size=4,
+)
+
+
+def keys_in(fields: list[tuple[str, str]]) -> set[str]:
+    """Return what stands where keys stand, by another way than the gateway's."""
+    found = set()
+    for name, value in fields:
+        bearer = re.fullmatch(r"\s*bearer\s+(.*?)\s*", value, re.IGNORECASE | re.DOTALL)
+        if name.lower() == "x-api-key":
+            found.add(value.strip())
+        elif name.lower() == "authorization" and bearer:
+            found.add(bearer[1])
+    return found - {""}
+
+
+@over(FIELDS)
+def test_only_a_key_that_stands_alone_lets_anybody_in(fields: list[tuple[str, str]]):
+    """Whatever else is sent; and whoever is not let in gets 401."""
+    tenancy = Tenancy(ApiKeys(KeysFile(Path("x"), {hash_of(ACME): "acme"})))
+    tenant, status = "", 0
+    try:
+        tenant = tenancy.admit(Fields(fields))
+    except Refused as refused:
+        status = refused.status
+    assert (("acme", 0) if keys_in(fields) == {ACME} else ("", 401)) == (tenant, status)

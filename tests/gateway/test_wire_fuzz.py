@@ -27,7 +27,7 @@ from vctl_agent.gateway.proxy import FORWARDED, Proxy
 from vctl_agent.gateway.upstream import Upstream
 from vctl_plans.keys import Keys
 
-DEFINED = {200, 400, 403, 404, 405, 408, 409, 413, 431, 501, 503}
+DEFINED = {200, 400, 403, 404, 405, 408, 409, 413, 415, 431, 501, 503}
 KEY = FleetKey([b"k" * 32])
 URL = nobody_url()
 

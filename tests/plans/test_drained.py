@@ -10,6 +10,7 @@ from tests.plans.story import Story
 from tests.plans.test_peers import READY, fleet, report, service
 from vctl_plans.inspection import Drained, DrainPhase
 from vctl_plans.peers import Peers, listed, standing
+from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.units import Quota
 
@@ -75,3 +76,19 @@ def test_a_node_that_is_to_be_drained_is_no_peer_and_others_are_named_at_once(ph
     )
     digest = service().releases[1].digest
     assert [peer.node for peer in found.of(1, digest)] == ["b"]
+
+
+def test_who_is_drained_leaves_the_peers_though_nobody_else_is_ready():
+    """Else two that are drained at once would each count on the other."""
+    asked = Drained(request="drain-x", phase=DrainPhase.WAITING)
+    both = [msgspec.structs.replace(report(node, r1=READY), drain=asked) for node in ("a", "b")]
+    third = report("c", r1=NodePhase.LOADING)
+    before = listed(
+        service(),
+        standing(fleet(report("a", r1=READY), report("b", r1=READY), third)),
+        Peers(service=service().name),
+    )
+    digest = service().releases[1].digest
+    assert [peer.node for peer in before.of(1, digest)] == ["a", "b"]
+    after = listed(service(), standing(fleet(*both, third)), before)
+    assert after.of(1, digest) == ()

@@ -406,11 +406,13 @@ FULL: dict[str, Any] = {
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yield where each field of a plan stands, and its name."""
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-        if isinstance(node, dict):
-            yield path, key
-        if isinstance(value, dict | list):
-            yield from places(value, (*path, key))
+    if isinstance(node, list):
+        for n, value in enumerate(node):
+            yield from places(value, (*path, n))
+    elif isinstance(node, dict):
+        for name, value in node.items():
+            yield path, name
+            yield from places(value, (*path, name))
 
 
 @pytest.mark.parametrize(("path", "name"), list(places(FULL)), ids=str)

@@ -73,7 +73,7 @@ def init(
         bool, typer.Option("--force", help="Write over files that are there.")
     ] = False,
 ) -> ExitCode:
-    """Write what a node needs to run vctl-agent and vctl-gateway.
+    """Write what a node needs to run its agent and gateway.
 
     Settings of both, with every other setting as a comment; the variables by which they reach etcd;
     and units of systemd. On a terminal it asks for what was not given, elsewhere it takes the

@@ -28,7 +28,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accept_restore(ctx: typer.Context, *, reason: Reason = "") -> ExitCode:
-    """Have all take etcd as it is, after a backup of it was restored.
+    """Go on with etcd as a restored backup left it.
 
     Agents, gateways and conductors that see etcd go back keep the last route and advance nothing,
     until this is said. Then they forget what they knew and follow what the backup holds: routes,

@@ -11,6 +11,7 @@ import msgspec
 
 from vctl_cli.ending import has_ended
 from vctl_cli.follow import Scene
+from vctl_cli.render.screen import harmless
 from vctl_plans.rollout import listed
 from vctl_plans.status import HANDING_OVER, NO_ENGINE, STARTING, NodeStatus
 from vctl_plans.summary import ServiceSummary
@@ -125,7 +126,10 @@ def _change(scene: Scene, **fields: object) -> Change:
 
 def change_text(change: Change, now: datetime) -> str:
     """Return a change as one plain line with its time, which of an earlier one is not known."""
-    time = EARLIER if change.is_earlier else f"{now:%H:%M:%S}"
+    return harmless(_text(change, EARLIER if change.is_earlier else f"{now:%H:%M:%S}"))
+
+
+def _text(change: Change, time: str) -> str:
     if change.kind == "nodes" and not change.nodes:
         return f"{time}  nodes: {change.text}"
     if change.kind == "nodes":

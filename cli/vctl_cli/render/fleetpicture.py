@@ -10,6 +10,7 @@ from vctl_cli.render.nodegrid import counted as counted_groups
 from vctl_cli.render.picture import Frame
 from vctl_cli.render.table import service_phase, warnings
 from vctl_cli.summing import Counts, SummaryView
+from vctl_plans.held import pins_text
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.share import FULL_WEIGHT
 from vctl_plans.status import ServiceStatus, StatusView
@@ -62,7 +63,8 @@ def _service(service: ServiceStatus, width: int, frame: Frame) -> list[Text]:
     counts = f"  ready {service.ready}/{service.nodes}, route {service.acting}/{service.nodes}"
     lines = [line.append(counts, style="dim")]
     indent = Text(" " * (width + 2))
-    for said in (service.sentence, *service.notes):
+    sessions = pins_text(service.pins) if service.pins else ""
+    for said in (service.sentence, *service.notes, sessions):
         if said:
             lines += wrapped(
                 Text(said, style="dim"),

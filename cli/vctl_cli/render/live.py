@@ -27,7 +27,7 @@ class LiveView:
         self._clock = clock
         self._scene: Scene | None = None
         self._phase: tuple[str, int] = ("", -1)
-        self._began = 0.0
+        self._began = self._elapsed_s = 0.0
         self._step: tuple[str, int] = ("", -1)
         self._figures: tuple[Figure, ...] = ()
         self._drawn = 0.0
@@ -45,6 +45,8 @@ class LiveView:
         phase, step = (rollout.id, rollout.seq), (rollout.id, rollout.step)
         began = now - scene.elapsed_s
         self._began = min(self._began, began) if phase == self._phase else began
+        if scene.is_live or phase != self._phase:  # else time stands where it was seen last
+            self._elapsed_s = now - self._began
         if step != self._step:
             self._figures = ()
         self._figures = scene.figures or self._figures
@@ -64,13 +66,14 @@ class LiveView:
     def _draw(self) -> None:
         assert self._scene is not None  # noqa: S101  both callers have one
         self._drawn = self._clock()
-        elapsed_s = self._drawn - self._began if self._scene.is_live else self._scene.elapsed_s
+        if self._scene.is_live:
+            self._elapsed_s = self._drawn - self._began
         columns, lines = self._picture.space
         frame = Frame(
             columns=columns,
             lines=lines,
             glyphs=self._glyphs,
-            elapsed_s=elapsed_s,
+            elapsed_s=self._elapsed_s,
             figures=self._figures,
         )
         self._picture.draw(rollout_picture(self._scene, frame))

@@ -76,3 +76,14 @@ def has_unicode(stream: TextIO, env: Mapping[str, str]) -> bool:
 def is_drawable(stream: TextIO, env: Mapping[str, str]) -> bool:
     """Whether a picture can be drawn there: on a terminal that can move its cursor."""
     return stream.isatty() and env.get("TERM", "") not in _DUMB
+
+
+_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "?") | dict.fromkeys(b"\t\n\r", " ")
+
+
+def harmless(text: str) -> str:
+    """Return *text* without control characters, as long as it was.
+
+    What an engine or a node says is shown to people, and must not move their cursor.
+    """
+    return text.translate(_CONTROLS)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from vctl_cli.render.screen import Screen
+from vctl_cli.render.screen import Screen, harmless
 
 _UP, _ERASE_LINE, _ERASE_BELOW, _CLEAR = "\x1b[{}A", "\x1b[K", "\x1b[J", "\x1b[H\x1b[2J"
 _USUAL = os.terminal_size((80, 24))
@@ -152,6 +152,7 @@ class Picture:
         )
         found = []
         for line in lines:
+            line.plain = harmless(line.plain)
             with console.capture() as capture:
                 console.print(line, no_wrap=True, overflow="crop", crop=True, end="")
             found.append(capture.get())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Fleet, Said, a_fleet
+from tests.e2e.support import Fleet, Said, a_fleet, begin_serving
 
 BIN = Path(sys.executable).parent
 
@@ -58,9 +58,7 @@ class Shell:
 
     def another(self) -> str:
         """Return an adapter that the stable release does not have."""
-        stable = self.fleet.service().stable
-        is_first = stable and stable.adapter and stable.adapter.source.endswith("/v1")
-        return "adapters/v2" if is_first else "adapters/v1"
+        return f"adapters/{self.fleet.another()}"
 
     def plan(self, name: str, *lines: str, strategy: str = "weighted") -> None:
         """Write a plan that brings another adapter than the one that serves."""
@@ -73,16 +71,12 @@ class Shell:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Two nodes that serve release 1."""
     with a_fleet(tmp_path_factory.mktemp("fleet"), nodes=2) as made:
-        said = made.vctl("rollout", "start", "--new-service", "--adapter", str(made.adapter("v1")))
-        assert said.code == 0, said
+        begin_serving(made, "--adapter", str(made.adapter("v1")))
         yield made
 
 
 @pytest.fixture
-def shell(fleet: Fleet) -> Iterator[Shell]:
-    """A shell on the fleet; no rollout runs before and after."""
-    made = Shell(fleet, fleet.adapter("v1").parents[1])
-    yield made
-    if not fleet.rollout().phase.is_terminal:
-        said = fleet.vctl("rollout", "abort", "--yes")
-        assert said.code == 0, said
+def shell(fleet: Fleet) -> Shell:
+    """A shell on the fleet, on which nothing moves."""
+    fleet.come_to_rest()
+    return Shell(fleet, fleet.adapter("v1").parents[1])
