@@ -9,6 +9,11 @@ import pytest
 
 from tests.builders import NODES, SERVICE, a_report, a_rollout, a_route
 from tests.cli.support import KEYS, Terminal, Vctl, a_fleet, running
+from vctl_cli.commands.status import status_view
+from vctl_cli.reading import fleet_of, fleet_prefixes
+from vctl_cli.render.fleetpicture import fleet_picture
+from vctl_cli.render.picture import Frame
+from vctl_cli.render.terminal import ASCII
 from vctl_plans.groups import Group, Groups
 from vctl_plans.node import NodeReport
 from vctl_plans.phase import NodePhase
@@ -229,6 +234,17 @@ def test_sessions_are_told_while_something_moves_and_no_longer():
     assert {"1": {"least": 120, "most": 220}, "2": {"least": 30, "most": 30}} == line["pins"]
     vctl.put(KEYS.route(SERVICE), a_route(stable=2))
     assert "sessions seen" not in vctl("status").out
+
+
+def test_live_picture_tells_of_both_and_break_glass_is_red():
+    vctl = a_fleet(releases=2, route=a_route(candidate=2, weight=10.0), rollout=running())
+    report(vctl, "a", overrides={SERVICE: 7}, pins={SERVICE: {1: 5}})
+    entries = [asyncio.run(vctl.store.list(p)).entries for p in fleet_prefixes(KEYS)]
+    view = status_view(KEYS, fleet_of(KEYS, entries))
+    lines = fleet_picture(view, Frame(columns=100, lines=40, glyphs=ASCII))
+    (glass,) = [line for line in lines if "BREAK-GLASS" in line.plain]
+    assert "red" in str(glass.style)
+    assert [line for line in lines if "sessions seen: 5 on release 1" in line.plain]
 
 
 # -- explain -----------------------------------------------------------------------------------
