@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from vctl_agent.configuration import Address
+from vctl_agent.gateway.persist import write_atomically
 from vctl_agent.gateway.wire.server import Listener
 from vctl_plans.errors import VctlError
 
@@ -53,6 +55,12 @@ async def serving(
             listener.abort()
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
+
+
+def announce(path: Path | None, address: str) -> None:
+    """Write where is listened to the file that is to tell it, if there is to be one."""
+    if path is not None:
+        write_atomically(path, f"{address}\n".encode())
 
 
 async def _bound(listener: Listener, on: Address | socket.socket) -> asyncio.Server:

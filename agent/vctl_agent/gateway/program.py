@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -44,12 +43,12 @@ from vctl_agent.gateway.handover import (
 from vctl_agent.gateway.hopreceiver import HopReceiver
 from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
-from vctl_agent.gateway.listening import Served, serving
+from vctl_agent.gateway.listening import Served, announce, serving
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.logwriter import LogFile, Writer
 from vctl_agent.gateway.metrics import Metrics
 from vctl_agent.gateway.moved import Moved
-from vctl_agent.gateway.persist import Saver, load, write_atomically
+from vctl_agent.gateway.persist import Saver, load
 from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
@@ -178,7 +177,7 @@ class Gateway:
             probes = Admin(lambda: self._readiness(proxy), self._metrics).listener()
             where = inherited.admin if inherited else settings.admin
             admin = await stack.enter_async_context(serving(probes, where))
-            _announce(settings.admin_port_file, admin.at)
+            announce(settings.admin_port_file, admin.at)
             stack.push_async_callback(self._saver.save)
             listener = proxy.listener()
             clients = await stack.enter_async_context(
@@ -191,7 +190,7 @@ class Gateway:
             asked = partial(self._asked, clients=clients, admin=admin)
             control = Control(control_path(settings.state), asked)
             control.open()
-            _announce(settings.port_file, clients.at)
+            announce(settings.port_file, clients.at)
             stack.push_async_callback(cancelled, begun("control", control.run))
             if inherited:
                 stack.push_async_callback(cancelled, begun("inheritance", self._inherit))
@@ -273,10 +272,11 @@ class Gateway:
         if settings.fleet_key is None:
             return None
 
-        def digest(service: str, number: int) -> str:
-            return self.live.acted.known.digest((service, number))
-
-        return Pins(settings.fleet_key, fleet=settings.fleet, digest=digest)
+        return Pins(
+            settings.fleet_key,
+            fleet=settings.fleet,
+            digest=lambda service, number: self.live.acted.known.digest((service, number)),
+        )
 
     def _access_log(self) -> AccessLog | None:
         settings = self._settings
@@ -329,11 +329,6 @@ class Gateway:
             async with asyncio.timeout(self._settings.grace_s):
                 await proxy.idle.wait()
         _log.info("drained", cut=proxy.open)
-
-
-def _announce(path: Path | None, address: str) -> None:
-    if path is not None:
-        write_atomically(path, f"{address}\n".encode())
 
 
 async def serve(settings: Settings, open_store: OpenStore, writer: Writer | None = None) -> None:
