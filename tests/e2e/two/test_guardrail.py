@@ -130,7 +130,8 @@ def _is_told_afterwards(fleet: Fleet, page: Path, *, old: int, new: int) -> None
     said = fleet.vctl("rollout", "show", "-o", "json")
     assert said.code == 0, said
     seen = [moment["entry"]["seen"] for moment in json.loads(said.out)["decisions"]]
-    breached = next(each for each in seen if each["traffic"]["stable"] == old and "windows" in each)
+    breached = next(s for s in seen if "windows" in s and "candidate" not in s["traffic"])
+    assert old == breached["traffic"]["stable"]
     assert breached["windows"][-1]["candidate"]["failures"] > 0
     assert breached["windows"][-1]["stable"].get("failures", 0) == 0
     prepared = next(each for each in seen if each["traffic"].get("weight") == 10)
