@@ -100,5 +100,7 @@ class Pool:
                 )
         except (OSError, TimeoutError) as cause:
             raise Unreachable(str(cause) or type(cause).__name__) from cause
+        if link.is_closing:
+            raise Unreachable("it hung up at once")
         self._links.add(link)
         return link

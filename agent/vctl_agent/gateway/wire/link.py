@@ -195,6 +195,9 @@ class Link(asyncio.Protocol):
             len(body),
         )
         answer = Incoming(self, self._loop)
+        if self.is_closing:  # nobody would tell of its end a second time
+            answer.fail(Broken("it closed the connection"))
+            return answer
         self._answer = answer
         self._head_bytes = 0
         self.heard = time.monotonic()
