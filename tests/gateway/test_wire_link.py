@@ -195,7 +195,9 @@ async def test_what_is_no_http_after_a_piece_in_the_same_read_ends_the_wait(upst
 async def test_what_taking_raises_is_raised_though_the_end_comes_before_it_is_seen(
     upstream: Upstream,
 ):
-    async with Server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n|").running() as server:
+    async with Server(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n|"
+    ).running() as server:
         answer = await upstream.ask(server.url, "/", b"", b"{}")
 
         def into(_: bytes) -> bool:
