@@ -167,7 +167,8 @@ async def test_request_that_waits_while_its_service_is_handed_over_is_not_served
 
 async def _status(gateway: Bench, headers: dict[str, str]) -> int:
     async with gateway.ask(headers=headers) as answer:
-        return answer.status
+        status: int = answer.status
+        return status
 
 
 async def test_models_are_the_tenants_own(gateway: Bench):
