@@ -224,3 +224,31 @@ async def test_connection_that_is_gone_cannot_be_asked(upstream: Upstream):
                 await asyncio.sleep(0.01)
         with pytest.raises(Broken, match="closed"):
             await asyncio.wait_for(link.ask("/", b"", b"{}").news(), 1)
+
+
+async def test_connection_on_which_a_request_is_still_being_sent_carries_no_other(
+    upstream: Upstream,
+):
+    """What answers early may never read the rest, or take it for a request of its own."""
+    connections = 0
+
+    async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(plain(b"early"))
+        with contextlib.suppress(OSError):
+            await writer.drain()
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer_early, "127.0.0.1", 0, limit=2**10)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for _ in range(2):
+        async with asyncio.timeout(5):
+            answer = await upstream.ask(url, "/", b"", b"x" * 2**25)
+        assert b"early" == await answer.read()
+        answer.close()
+    upstream.close()
+    server.close()
+    assert 2 == connections
