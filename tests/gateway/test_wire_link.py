@@ -230,11 +230,10 @@ async def test_connection_on_which_a_request_is_still_being_sent_carries_no_othe
     upstream: Upstream,
 ):
     """What answers early may never read the rest, or take it for a request of its own."""
-    connections = 0
+    serving: list[asyncio.Task[None] | None] = []
 
     async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
+        serving.append(asyncio.current_task())
         await reader.readuntil(b"\r\n\r\n")
         writer.write(plain(b"early"))
         with contextlib.suppress(OSError):
@@ -251,4 +250,5 @@ async def test_connection_on_which_a_request_is_still_being_sent_carries_no_othe
         answer.close()
     upstream.close()
     server.close()
-    assert 2 == connections
+    await asyncio.gather(*filter(None, serving))
+    assert 2 == len(serving)
