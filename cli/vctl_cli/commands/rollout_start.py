@@ -75,7 +75,7 @@ def start(
     content = plan_content(flags, session)
     document = checked(content)
     if print_plan:
-        session.screen.data(to_yaml(content))
+        session.screen.exact(to_yaml(content))
         return ExitCode.DONE
 
     async def act(store: Store) -> ExitCode:
