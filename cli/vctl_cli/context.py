@@ -23,7 +23,7 @@ ATTEMPTS_PER_BUDGET = 2.5  # the store's calls try for this many times `timeout_
 
 
 class NamedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """One context of the configuration file. A password stands in a file of its own."""
+    """One context of the configuration file. A password or token stands in a file of its own."""
 
     fleet: str = ""
     prefix: str = ""  # root of vctl's keys
@@ -34,6 +34,7 @@ class NamedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     key: str = ""
     user: str = ""
     password_file: str = ""
+    token_file: str = ""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -88,7 +89,11 @@ def _variables(chosen: NamedContext, env: Mapping[str, str]) -> dict[str, str]:
         "USER": chosen.user,
     }
     found = {f"VCTL_{k}": v for k, v in of_etcd.items() if not env.get(f"ETCDCTL_{k}")}
-    if chosen.password_file and not _has_user(env):
+    if _has_token(env):
+        found.pop("VCTL_USER", None)  # the environment says otherwise who we are
+    elif chosen.token_file and not _has_user(env):
+        found["VCTL_TOKEN_FILE"] = str(Path(chosen.token_file).expanduser())
+    elif chosen.password_file and not _has_user(env):
         found["VCTL_PASSWORD"] = _password(Path(chosen.password_file))
     return found | {
         "VCTL_FLEET": chosen.fleet,
@@ -100,6 +105,11 @@ def _variables(chosen: NamedContext, env: Mapping[str, str]) -> dict[str, str]:
 def _has_user(env: Mapping[str, str]) -> bool:
     """Whether the environment names the user, and so the context's password is another's."""
     return bool(env.get("VCTL_USER") or env.get("ETCDCTL_USER"))
+
+
+def _has_token(env: Mapping[str, str]) -> bool:
+    names = ("VCTL_TOKEN", "VCTL_TOKEN_FILE", "ETCDCTL_AUTH_JWT_TOKEN")
+    return any(env.get(name) for name in names)
 
 
 def _password(path: Path) -> str:

@@ -15,7 +15,7 @@ from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.store.backoff import backoff_s
 from vctl_plans.store.plain_http import Answer, MalformedAnswer, PlainHttp, TlsError
 from vctl_plans.store.refusals import told
-from vctl_plans.store.settings import Endpoint, StoreSettings
+from vctl_plans.store.settings import Endpoint, StoreSettings, refused_token
 
 if TYPE_CHECKING:
     import ssl
@@ -161,18 +161,26 @@ class GatewayHttp:
         self._current = (self._current + 1) % len(self._endpoints)
 
     def _renounce_token(self, error: _TokenRefusedError, *, is_last: bool) -> None:
-        if not self._settings.user and self._settings.cert_file:
+        settings = self._settings
+        if settings.has_token:
+            if is_last or settings.present_token() == self._token:
+                raise refused_token(str(error)) from error
+            self._token = ""
+            return
+        if not settings.user and settings.cert_file:
             raise GatewayUnsuitable(f"the gateway does not know users by certificate ({error})")
-        if is_last or not self._settings.user:
+        if is_last or not settings.user:
             raise Rejected(
                 f"etcd wants to know who asks ({error})",
                 code="UNAUTHENTICATED",
-                hint="set ETCDCTL_USER=user:password",
+                hint="set ETCDCTL_USER=user:password, or VCTL_TOKEN_FILE",
             ) from error
         self._token = ""
 
     def _attempt(self, path: str, request: dict[str, object], timeout_s: float) -> dict[str, Any]:
-        if self._settings.user and not self._token:
+        if self._settings.has_token:
+            self._token = self._token or self._settings.present_token()
+        elif self._settings.user and not self._token:
             self._token = self._authenticate(timeout_s)
         return self._post(path, request, timeout_s)
 
