@@ -116,7 +116,10 @@ def _password(path: Path) -> str:
     try:
         return path.expanduser().read_text().strip()
     except (OSError, UnicodeDecodeError) as cause:
-        raise SettingsError([f"password-file: {path} cannot be read: {cause}"]) from cause
+        hint = "name another: vctl config set CONTEXT --password-file FILE"
+        raise SettingsError(
+            [f"password-file: {path} cannot be read: {cause}"], hint=hint
+        ) from cause
 
 
 def _filled(variables: Mapping[str, str]) -> dict[str, str]:
@@ -131,7 +134,8 @@ def _chosen(shared: Shared, env: Mapping[str, str], path: Path) -> NamedContext:
     name = shared.context or env.get("VCTL_CONTEXT", "")
     if not path.is_file():
         if name:
-            raise SettingsError([f"context {name!r}: there is no {path}"])
+            hint = f"make it: vctl config set {name} --fleet NAME --endpoints URL"
+            raise SettingsError([f"context {name!r}: there is no {path}"], hint=hint)
         return NamedContext()
     config = read_config(path)
     name = name or config.current_context
@@ -153,7 +157,8 @@ def read_config(path: Path) -> Config:
         content: Any = yaml.safe_load(path.read_text())
         return msgspec.convert(content or {}, Config)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as cause:
-        raise SettingsError([f"{path}: {cause}"]) from cause
+        hint = "mend the file, or move it away and set the contexts anew: vctl config set"
+        raise SettingsError([f"{path}: {cause}"], hint=hint) from cause
 
 
 def required_service(given: str, target: Target) -> str:

@@ -141,7 +141,10 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
     content: dict[str, Any] = {"service": session.service(flags.service), "strategy": strategy}
     if flags.parts and flags.release:
         named = ", ".join(f"--{name}" for name in flags.parts)
-        raise PlanError(f"{named} and --release both name what to bring in", path="release")
+        hint = "leave one of them out; vctl release create makes a release beforehand"
+        raise PlanError(
+            f"{named} and --release both name what to bring in", path="release", hint=hint
+        )
     if flags.parts or flags.release:
         content["release"] = flags.parts or flags.release
     elif strategy != "rollback":
