@@ -177,7 +177,7 @@ async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
 
 def bought(server: EtcdServer) -> str:
     """Return a token of ann's, as somebody else would get it for us."""
-    request = {"name": "ann", "password": "secret"}
+    request: dict[str, object] = {"name": "ann", "password": "secret"}
     http = GatewayHttp(StoreSettings((server.endpoint,)), 5.0)
     try:
         return str(http.ask("/v3/auth/authenticate", request)["token"])
@@ -223,3 +223,15 @@ async def test_token_file_that_went_is_told(
     file.unlink()
     with pytest.raises(Rejected, match="cannot be read"):
         await store.get(prefix)
+
+
+async def test_user_learns_whether_they_may_do_everything(guarded: EtcdServer):
+    """Each may ask for their own roles, and `doctor` says when there are too many."""
+
+    def superuser(name: str, password: str) -> bool | None:
+        settings = StoreSettings((guarded.endpoint,), user=name, password=password)
+        with GatewayReader(settings) as reader:
+            return reader.status(now=time.time).is_superuser
+
+    assert await asyncio.to_thread(superuser, "root", "root") is True
+    assert await asyncio.to_thread(superuser, "ann", "secret") is False
