@@ -1,6 +1,7 @@
 """F16 and certificates: who may read what, and tokens that run out."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
