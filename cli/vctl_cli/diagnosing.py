@@ -105,7 +105,8 @@ def _unreached(session: Session, fleet: Fleet) -> tuple[Finding, ...]:
             timeout_s=session.target.timeout_s or _ANSWERS_S,
         )
 
-    session.screen.say(f"asking {len(asked)} nodes what they can read at its source")
+    count = "1 node" if len(asked) == 1 else f"{len(asked)} nodes"
+    session.screen.say(f"asking {count}: what can be read at its source?")
     answers = session.run(ask)
     return tuple(of_reached(answers, asked - set(answers), fleet))
 

@@ -211,7 +211,7 @@ def test_nodes_are_asked_for_sources_only_when_that_is_wanted() -> None:
     vctl.conduct = nodes_that_look(*NODES)
     assert "asking" not in vctl("doctor").err
     said = vctl("doctor", "--artifacts")
-    assert (0, "asking 3 nodes what they can read at its source\n") == (said.code, said.err)
+    assert (0, "asking 3 nodes: what can be read at its source?\n") == (said.code, said.err)
     assert () == asyncio.run(vctl.store.list(KEYS.requests)).entries
 
 
