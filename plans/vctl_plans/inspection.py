@@ -47,6 +47,10 @@ class CollectRequest(NodeRequest, frozen=True, kw_only=True, tag="collect"):
     is_dry: bool = False  # only say what would go
 
 
+class ReachRequest(NodeRequest, frozen=True, kw_only=True, tag="reach"):
+    """Say what of all that may have to be read again cannot be read at its source now."""
+
+
 class NameRequest(NodeRequest, frozen=True, kw_only=True, tag="name"):
     """Have the engine hold a release under its service's own name too, for clients without vctl."""
 
@@ -88,7 +92,13 @@ class AcceptRestore(NodeRequest, frozen=True, kw_only=True, tag="accept-restore"
 
 
 OperatorRequest = (
-    VerifyRequest | HashRequest | CollectRequest | NameRequest | DrainRequest | AcceptRestore
+    VerifyRequest
+    | HashRequest
+    | CollectRequest
+    | ReachRequest
+    | NameRequest
+    | DrainRequest
+    | AcceptRestore
 )
 """What a key under `Keys.requests` may hold."""
 
@@ -144,6 +154,25 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kept: int = 0  # artifacts that stay
     reasons: dict[str, int] = {}  # why they stay, see `retention.Why`: how many of each
     problem: str = ""
+
+
+class Unreached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An artifact that a node cannot read at its source."""
+
+    service: str
+    number: int  # the newest release that needs it
+    component: Component = Component.ADAPTER
+    problem: str
+    hint: str = ""
+
+
+class Reached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's answer to a `ReachRequest`."""
+
+    request: str
+    asked: int = 0  # artifacts that it looked for
+    unreached: int = 0  # of them
+    problems: tuple[Unreached, ...] = ()  # the first of them, see `reachability.MAX_UNREACHED`
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -27,6 +27,8 @@ __all__ = ["GatewayReader", "GatewayUnsuitable"]
 _RANGE = "/v3/kv/range"
 _STATUS = "/v3/maintenance/status"
 _AUTH_STATUS = "/v3/auth/status"
+_USER = "/v3/auth/user/get"
+_SUPERUSER = "root"
 _PAGE_SIZE = 500
 _LISTINGS_PER_CALL = 5
 
@@ -99,6 +101,7 @@ class GatewayReader:
             revision=int(told.get("header", {}).get("revision", 0)),
             has_compacted=self._has_compacted(),
             has_users=self._has_users(),
+            is_superuser=self._is_superuser(),
         )
 
     def _has_compacted(self) -> bool | None:
@@ -119,6 +122,16 @@ class GatewayReader:
             return True  # only where it is on is anything refused
         except StoreError:
             return None
+
+    def _is_superuser(self) -> bool | None:
+        """Whether our user has etcd's role root: each may ask for their own roles."""
+        if not self._settings.user:
+            return None
+        try:
+            told = self._http.ask(_USER, {"name": self._settings.user})
+        except StoreError:
+            return None
+        return _SUPERUSER in told.get("roles", ())
 
     def close(self) -> None:
         """Close the connection; the next read opens a new one."""
