@@ -49,6 +49,7 @@ class World:
         self.facts: list[Any] = []
         self.is_calm = False
         self.was_restored = self.is_accepted = False
+        self.restored_at = 0  # the backup's revision: what is newer was written since
         self.bad: set[int] = set()  # releases that fail most of what they are asked
         self.ever_bad: set[int] = set()
         self.have_erred = False  # whether engines ever served what others left in their caches
@@ -129,6 +130,7 @@ class World:
             self.was_restored = True
             self.note("-- the backup is restored")
             self.etcd.restore(self._backup)
+            self.restored_at = self.etcd.cluster.revision
 
     def accept_restore(self) -> None:
         """Start everything anew on the restored store, by an operator's word."""
