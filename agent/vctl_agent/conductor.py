@@ -242,6 +242,7 @@ class Conductor:
             )
         revision = await commit_own(self._store, self._keys, txn, decision.rollout)
         self._written[service.name] = revision
+        self._watchman.told(service.name)
         _log.info(
             "decided",
             service=service.name,

@@ -152,3 +152,6 @@ def test_a_restored_backup_is_accepted_by_a_word_of_its_own():
     assert (word.reason, word.by.user, word.id) == ("disk lost", "ann", said.out.strip())
     again = vctl("config", "accept-restore")
     assert again.out != said.out
+    held = asyncio.run(vctl.store.get(KEYS.request(ACCEPT_RESTORE)))
+    assert held
+    assert (word.id,) == decode(held.value, AcceptRestore).earlier  # a backup may bring it back
