@@ -13,8 +13,9 @@ from vctl_plans import invariants
 from vctl_plans.codec import decode, encode
 from vctl_plans.document import Group, groups_value
 from vctl_plans.errors import Indeterminate
+from vctl_plans.inspection import Drained, DrainPhase
 from vctl_plans.operate import Request
-from vctl_plans.overriding import hold
+from vctl_plans.overriding import MOST_OVERRIDES, hold
 from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Entry
@@ -155,6 +156,27 @@ def test_release_that_no_node_reports_ready_is_refused():
         vctl.put(KEYS.report(node), a_report(node, route_revision=999, r2=NodePhase.READY))
     said = refused(vctl, "--release", "1", *FLAGS)
     assert (7, True) == (said.code, "no node reports it ready" in said.err)
+
+
+def test_node_that_is_drained_is_none_that_serves_it():
+    vctl = on_two()
+    for node in NODES:
+        ready = {"r2": NodePhase.READY} | ({"r1": NodePhase.READY} if node == NODES[0] else {})
+        said = a_report(node, route_revision=999, **ready)
+        drain = Drained(request="d", phase=DrainPhase.DRAINED) if node == NODES[0] else None
+        vctl.put(KEYS.report(node), msgspec.structs.replace(said, drain=drain))
+    said = refused(vctl, "--release", "1", *FLAGS)
+    assert (7, True) == (said.code, "no node reports it ready" in said.err)
+
+
+def test_overrides_are_few_for_all_gateways_read_them():
+    many = tuple(Override(group=f"g{n}", release=1) for n in range(MOST_OVERRIDES))
+    vctl = on_two(overrides=many)
+    said = refused(vctl, "--release", "1", *FLAGS)
+    assert (7, True) == (said.code, f"{MOST_OVERRIDES} groups of support" in said.err)
+    assert "vctl route override rm" in said.err
+    again = on_two(overrides=(Override(group=BETA.digest, release=2), *many[1:]))
+    assert 0 == again(*SET, "--release", "1", *FLAGS).code  # no more than before
 
 
 @pytest.mark.parametrize(
