@@ -22,7 +22,6 @@ from vctl_plans.seen import Seen
 from vctl_plans.snapshot import Service
 from vctl_plans.wishing import existing_release
 
-
 MOST_OVERRIDES = 64
 """Of a service: every gateway watches the route, and asks each request for each of its groups."""
 

@@ -228,9 +228,7 @@ def _next(state: State, event: Observed, now_s: float, *, needed: int) -> Decisi
     return _no_more(state, event, absent, now_s=now_s)
 
 
-def _no_more(
-    state: State, event: Observed, absent: tuple[str, ...], *, now_s: float
-) -> Decision:
+def _no_more(state: State, event: Observed, absent: tuple[str, ...], *, now_s: float) -> Decision:
     verb = "is" if len(absent) == 1 else "are"
     held = "release" if state.rollout.exchanges else "base"
     why = f"no more nodes can change their {held}: {named(told(absent, event))} {verb} not ready"
