@@ -1,5 +1,6 @@
 """What `doctor` reads, and its view: the nodes in a line each, and what was found."""
 
+import time
 from collections.abc import Iterable
 
 import msgspec
@@ -91,7 +92,7 @@ def _member(session: Session, url: str) -> EtcdMember:
     own = msgspec.structs.replace(settings, endpoints=(url,), timeout_s=timeout_s)
     reader = session.world.open_reader(own)
     try:
-        return msgspec.structs.replace(reader.status(), endpoint=url)
+        return msgspec.structs.replace(reader.status(time.time), endpoint=url)
     except StoreUnavailable as problem:
         return EtcdMember(endpoint=url, problem=problem.message, is_away=True)
     except (Rejected, StoreError) as problem:  # it answers, and not this

@@ -1,7 +1,7 @@
 """`vctl doctor`: what is wrong, where, and what mends it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,10 +104,10 @@ class Broken(MemoryReader):
         super().__init__(vctl.store.peer())
         self._problem = problem
 
-    def status(self) -> EtcdMember:
+    def status(self, now: Callable[[], float]) -> EtcdMember:
         if self._problem:
             raise self._problem
-        return super().status()
+        return super().status(now)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ Then `GatewayUnsuitable` is raised, and the caller reads over gRPC instead.
 """
 
 import base64
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
@@ -76,13 +76,18 @@ class GatewayReader:
         found = self._read(start, end, limit=most, keys_only=True).get("kvs", [])
         return tuple(decode_key(base64.b64decode(raw["key"])) for raw in found)
 
-    def status(self) -> "EtcdMember":
-        """Ask a member how it is; of several endpoints, whichever answers."""
+    def status(self, now: Callable[[], float]) -> "EtcdMember":
+        """Ask a member how it is; of several endpoints, whichever answers.
+
+        Args:
+            now: The asker's clock, in seconds since the epoch. It is told beside the member's, and
+                decides nothing.
+        """
         from vctl_plans.etcdhealth import EtcdMember  # noqa: PLC0415  see above
 
-        asked_at = time.time()
+        asked_at = now()
         told = self._http.ask(_STATUS, {})
-        ahead_s = self._http.clock_ahead_s(asked_at)
+        ahead_s = self._http.clock_ahead_s(asked_at, now())
         return EtcdMember(
             endpoint=self._name,
             version=str(told.get("version", "")),

@@ -126,12 +126,13 @@ class GatewayHttp:
             hint=_TLS_HINT if is_of_tls else _HINT,
         )
 
-    def clock_ahead_s(self, asked_at: float) -> float | None:
+    def clock_ahead_s(self, asked_at: float, answered_at: float) -> float | None:
         """Return how far the clock of who answered last is ahead of ours; None: it did not tell.
 
         Args:
             asked_at: Our own clock when it was asked: the answer is of no earlier moment. The
                 field is of whole seconds (RFC 9110, section 6.6.1), rounded down.
+            answered_at: Our own clock when the answer was there.
         """
         try:
             then = parsedate_to_datetime(self._date).timestamp()
@@ -139,7 +140,7 @@ class GatewayHttp:
             return None
         if then + 1 < asked_at:
             return then + 1 - asked_at
-        return max(0.0, then - time.time())
+        return max(0.0, then - answered_at)
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
