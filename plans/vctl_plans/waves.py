@@ -28,6 +28,7 @@ from vctl_plans.decision import (
     Decision,
     State,
     acknowledged,
+    awaited,
     count,
     fail,
     move,
@@ -70,9 +71,10 @@ def what(rollout: Rollout, number: int) -> str:
 
 def staged(state: State, event: Observed, number: int) -> Tally:
     """Return which of the nodes that count have release *number* verified on their disk."""
-    return readiness(
+    tally = readiness(
         stayed(state, event), event.reports, rollout=state.rollout, number=number, enough=STAGED
     )
+    return awaited(state, event, tally)
 
 
 def begin(state: State, index: int, sentence: str) -> Decision:
@@ -156,7 +158,8 @@ def _held(state: State, event: Observed) -> Tally:
     """Return who of those that are to hold the target's base is ready for it."""
     rollout, number = state.rollout, target(state.rollout)
     members = [node for node in stayed(state, event) if side(rollout, node) == number]
-    return readiness(members, event.reports, rollout=rollout, number=number)
+    tally = readiness(members, event.reports, rollout=rollout, number=number)
+    return awaited(state, event, tally)
 
 
 def _late(state: State, tally: Tally, now_s: float) -> Decision:

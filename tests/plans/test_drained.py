@@ -101,6 +101,36 @@ def test_traffic_follows_the_nodes_that_take_requests():
     assert "1 of 4 nodes hold the base of release 2: 50 %" in story.said[-1]
 
 
+@pytest.mark.parametrize("trouble", ["slow", "refuses"])
+def test_a_rollback_does_not_wait_for_a_drained_node_either(trouble: str):
+    """That its engine is broken may be why it was drained."""
+    story = Story()
+    story.nodes = list(TEN)
+    story.serve(1, 2)
+    for node in TEN:
+        story.drop(node, 1)
+    story.service = msgspec.structs.replace(
+        story.service, route=msgspec.structs.replace(story.route, instant=())
+    )
+    story.drained = {"n3"}
+    if trouble == "slow":
+        story.slow.add("n3")
+    else:
+        story.refuses["n3"] = "its engine is broken"
+    story.back(1)
+    assert P.ROLLED_BACK is story.run()
+    assert 1 == story.route.stable
+    assert "unconfirmed: n3 (drained)" in story.rollout.sentence
+
+
+@pytest.mark.parametrize("drained", ["a", "b"])
+def test_nor_do_others_that_change_by_waves(drained: str):
+    story = by_waves(of=2)
+    story.drained, story.slow = {drained}, {drained}
+    assert P.CONVERGED is story.run()
+    assert f"unconfirmed: {drained} (drained)" in story.rollout.sentence
+
+
 def test_the_last_node_is_never_excused():
     story = Story(nodes=("n1",))
     story.serve(1).start(an_adapter_wish(2), plan=a_plan(max_unready=Quota(percent=100.0)))
