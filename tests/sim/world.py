@@ -217,17 +217,23 @@ class World:
         """Return what happened, for people."""
         return "\n".join(f"{when:8.3f}  {line}" for when, line in self.log)
 
-    def write(self, operation: Operation) -> None:
-        """Write as a command that is not otherwise looked at, again until it is done."""
+    def write(self, operation: Operation, then: Callable[[], None] = lambda: None) -> None:
+        """Write as a command that is not otherwise looked at, again until it is done; *then* go on.
+
+        What is to come after another write is written by its *then*: two that are tried again beside
+        each other may come in any order.
+        """
         self._writers += 1
         client = self.client(f"w{self._writers}")
-        client.process.spawn(self._write(client, operation))
+        client.process.spawn(self._write(client, operation, then))
 
-    async def _write(self, client: Client, operation: Operation) -> None:
+    async def _write(self, client: Client, operation: Operation, then: Callable[[], None]) -> None:
         try:
             await client.commit(Txn((), (operation,)))
         except StoreError:
-            self.kernel.after(1.0, None, self.write, operation)
+            self.kernel.after(1.0, None, self.write, operation, then)
+        else:
+            then()
         self.etcd.clients.remove(client)
 
     def client(self, name: str) -> Client:
