@@ -160,11 +160,12 @@ def test_release_that_no_node_reports_ready_is_refused():
 
 def test_node_that_is_drained_is_none_that_serves_it():
     vctl = on_two()
-    for node in NODES:
-        ready = {"r2": NodePhase.READY} | ({"r1": NodePhase.READY} if node == NODES[0] else {})
-        said = a_report(node, route_revision=999, **ready)
-        drain = Drained(request="d", phase=DrainPhase.DRAINED) if node == NODES[0] else None
-        vctl.put(KEYS.report(node), msgspec.structs.replace(said, drain=drain))
+    first, *others = NODES
+    both = a_report(first, route_revision=999, r1=NodePhase.READY, r2=NodePhase.READY)
+    drain = Drained(request="d", phase=DrainPhase.DRAINED)
+    vctl.put(KEYS.report(first), msgspec.structs.replace(both, drain=drain))
+    for node in others:
+        vctl.put(KEYS.report(node), a_report(node, route_revision=999, r2=NodePhase.READY))
     said = refused(vctl, "--release", "1", *FLAGS)
     assert (7, True) == (said.code, "no node reports it ready" in said.err)
 

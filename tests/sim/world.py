@@ -220,8 +220,8 @@ class World:
     def write(self, operation: Operation, then: Callable[[], None] = lambda: None) -> None:
         """Write as a command that is not otherwise looked at, again until it is done; *then* go on.
 
-        What is to come after another write is written by its *then*: two that are tried again beside
-        each other may come in any order.
+        What is to come after another write is written by its *then*: two that are tried again
+        beside each other may come in any order.
         """
         self._writers += 1
         client = self.client(f"w{self._writers}")
