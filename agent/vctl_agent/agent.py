@@ -41,8 +41,8 @@ from vctl_agent.prometheus import Where
 from vctl_agent.reaching import Reacher
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
-from vctl_agent.seen import Since
 from vctl_agent.settings import Settings
+from vctl_agent.since import Since
 from vctl_agent.telling import ThisNode
 from vctl_agent.term import Office
 from vctl_plans.capability import EngineFacts

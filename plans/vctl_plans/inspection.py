@@ -81,6 +81,10 @@ ACCEPT_RESTORE = "accept-restore"
 """Names the key of an operator's last `AcceptRestore`."""
 
 
+KEPT_WORDS = 32
+"""Words that are remembered: of more restores than there are backups to go back to."""
+
+
 class AcceptRestore(NodeRequest, frozen=True, kw_only=True, tag="accept-restore"):
     """Take etcd as it is, though it went back: a backup was restored on purpose.
 
@@ -89,6 +93,12 @@ class AcceptRestore(NodeRequest, frozen=True, kw_only=True, tag="accept-restore"
 
     reason: str = ""
     at: str = ""  # the operator's own clock, UTC: for people
+    earlier: tuple[str, ...] = ()  # ids of words before it: a backup that holds one says nothing
+
+    @property
+    def used_up(self) -> tuple[str, ...]:
+        """The ids that count no more once this one has counted, the newest last."""
+        return (*self.earlier, self.id)[-KEPT_WORDS:]
 
 
 OperatorRequest = (
