@@ -88,7 +88,7 @@ class PlainHttp:
                 made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._tls:
                     made = self._tls().wrap_socket(made, server_hostname=self._host)
-            except BaseException:
+            except BaseException:  # also a cancellation: nobody else would close it
                 made.close()
                 raise
             self._socket, self._reader = made, made.makefile("rb")
