@@ -58,7 +58,7 @@ def rollout_view(
         raise TransitionError(
             f"service {service} never had a rollout", hint="allowed now: vctl rollout start"
         )
-    nodes = tuple(node_status(node, fleet) for node in sorted(fleet.records))
+    nodes = tuple(node_status(node, fleet) for node in sorted({*fleet.records, *fleet.reports}))
     return RolloutView(
         rollout=rollout,
         route=known.current_route,
