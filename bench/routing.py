@@ -2,12 +2,14 @@
 
     python -m bench.routing
 
-Times are of `routing.choose` alone, the median of many rounds. Memory is what Python holds more
-after many sessions, and after many route changes, than after the first thousand of them.
+Times are of `routing.choose` alone, the median of many rounds, by the process's own CPU, so that
+what else runs counts for little. Memory is what Python holds more after many sessions, and after
+many route changes, than after the first thousand of them.
 """
 
 import logging
 import statistics
+import time
 import timeit
 import tracemalloc
 from collections.abc import Callable
@@ -37,7 +39,7 @@ KEPT = 12  # releases that etcd has at a time
 
 
 def _time_us(call: Callable[[], object]) -> float:
-    runs = timeit.repeat(call, number=CALLS, repeat=ROUNDS)
+    runs = timeit.repeat(call, timer=time.process_time, number=CALLS, repeat=ROUNDS)
     return 1e6 * statistics.median(runs) / CALLS
 
 

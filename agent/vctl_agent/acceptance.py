@@ -2,7 +2,8 @@
 
 A program that finds that etcd went back keeps what it last knew and advances nothing. The word is a
 key in the restored etcd, and a backup may hold one of an earlier time; so every program notes, as
-long as all is well, which word stands, and goes on only once another one does.
+long as all is well, which word stands, and goes on only once one does that it never saw. A word
+names those before it, for a program that came after them.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import structlog
 from vctl_agent.gateway.persist import write_atomically
 from vctl_plans.codec import decode
 from vctl_plans.errors import RestoredBackup, StoreError, VctlError
-from vctl_plans.inspection import ACCEPT_RESTORE, AcceptRestore
+from vctl_plans.inspection import ACCEPT_RESTORE, KEPT_WORDS, AcceptRestore
 from vctl_plans.keys import Keys
 from vctl_plans.store.guard import Fingerprint
 from vctl_plans.store.port import KeyValue, Store
@@ -45,7 +46,18 @@ class _Noted(msgspec.Struct):
     cluster_id: int = 0
     raft_term: int = 0
     revision: int = 0
-    accepted: str = ""
+    accepted: str = ""  # the word that stands
+    earlier: tuple[str, ...] = ()  # those that stood before it, the newest last
+
+    def knows(self, word: AcceptRestore) -> bool:
+        """Whether it stood before, and was used up then if a restore was waiting."""
+        return word.id == self.accepted or word.id in self.earlier
+
+    def words(self, standing: AcceptRestore | None) -> tuple[str, ...]:
+        """Return the words before *standing*, as this program and it know them."""
+        told = standing.earlier if standing else ()
+        known = dict.fromkeys((*told, *self.earlier, self.accepted))
+        return tuple(w for w in known if w and not (standing and w == standing.id))[-KEPT_WORDS:]
 
 
 class Acceptance:
@@ -101,20 +113,23 @@ class Acceptance:
 
     async def _is_accepted(self, store: Store) -> bool:
         try:
-            word = _id(await store.get(self._key))
+            word = _word(await store.get(self._key))
         except StoreError:
             return False
         finally:
             await store.close()
-        if not word or word == self._noted.accepted:
+        if word is None or self._noted.knows(word):
             return False
-        self._note(_Noted(accepted=word))
+        self._note(_Noted(accepted=word.id, earlier=self._noted.words(word)))
         return True
 
     def _take(self, entry: KeyValue | None) -> None:
-        word = _id(entry)
-        if word != self._noted.accepted:
-            self._note(msgspec.structs.replace(self._noted, accepted=word))
+        word, noted = _word(entry), self._noted
+        after = msgspec.structs.replace(
+            noted, accepted=word.id if word else "", earlier=noted.words(word)
+        )
+        if after != noted:
+            self._note(after)
 
     def _note(self, noted: _Noted) -> None:
         self._noted = noted
@@ -136,10 +151,10 @@ def _load(path: Path | None) -> _Noted:
         return _Noted()
 
 
-def _id(entry: KeyValue | None) -> str:
-    """Return the id of the word that stands; what cannot be read is none."""
+def _word(entry: KeyValue | None) -> AcceptRestore | None:
+    """Return the word that stands; what cannot be read is none."""
     try:
-        return decode(entry.value, AcceptRestore, key=entry.key).id if entry else ""
+        return decode(entry.value, AcceptRestore, key=entry.key) if entry else None
     except VctlError as problem:
         _log.warning("unreadable", problem=problem.message)
-        return ""
+        return None

@@ -38,10 +38,11 @@ from vctl_agent.orphans import Orphans
 from vctl_agent.presence import Presence
 from vctl_agent.probed import Probed
 from vctl_agent.prometheus import Where
+from vctl_agent.reaching import Reacher
 from vctl_agent.reconciler import Reconciler
 from vctl_agent.reporting import StatisticsWriter
-from vctl_agent.seen import Since
 from vctl_agent.settings import Settings
+from vctl_agent.since import Since
 from vctl_agent.telling import ThisNode
 from vctl_agent.term import Office
 from vctl_plans.capability import EngineFacts
@@ -101,6 +102,7 @@ class Agent:
         self._namer = Namer(executor, self._known_releases, self._wake)
         self._inspector = Inspector(kept.artifacts, self._known_releases, self._wake)
         self._hasher = Hasher(kept.artifacts.describe, self._wake)
+        self._reacher = Reacher(kept.artifacts.reach, self._known_fleet, self._wake)
         self._reconciler = self._made_reconciler(executor)
         self._orphans = self._made_orphans()
         followers = (self._reconciler.want, self._statistics.watch, self._collecting.follow)
@@ -236,6 +238,7 @@ class Agent:
             hashed=self._hasher.requests.answers,
             named=self._namer.requests.answers,
             collected=self._collecting.requests.answers,
+            reached=self._reacher.requests.answers,
             disk_used=self._collecting.used,
             exposed=self._exposure.found,
             engine_since=self._since.of(report.incarnation),
@@ -332,7 +335,13 @@ class Agent:
 
     def _start_answering(self, group: asyncio.TaskGroup) -> None:
         """Answer requests of every kind, beside each other: hashing takes long, naming does not."""
-        answerers = (self._inspector, self._collecting, self._hasher, self._namer)
+        answerers = (
+            self._inspector,
+            self._collecting,
+            self._hasher,
+            self._namer,
+            self._reacher,
+        )
         for each in answerers:
             group.create_task(each.requests.run())
         asks = [*(each.requests.ask for each in answerers), self._draining.ask]

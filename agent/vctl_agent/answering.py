@@ -1,17 +1,22 @@
 """Answers what operators ask of this node: requests of one kind, one at a time.
 
-A request is answered once, in the node's report, and the answer goes when the request expires. What
-the kinds have in common is here; what is done for a request is its own module's.
+A request is answered once, in the node's report, and the answer goes when the request expires. One
+whose work ends by a bug is answered by nobody, and costs the agent nothing. What the kinds have in
+common is here; what is done for a request is its own module's.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
+import structlog
+
 from vctl_plans.inspection import OperatorRequest
 
 RequestT = TypeVar("RequestT", bound=OperatorRequest)
 AnswerT = TypeVar("AnswerT")
+
+_log = structlog.get_logger(__name__)
 
 
 class Answering(Generic[RequestT, AnswerT]):
@@ -39,6 +44,7 @@ class Answering(Generic[RequestT, AnswerT]):
         self._ends_with_request = ends_with_request
         self._asked: dict[str, RequestT] = {}
         self._answers: dict[str, AnswerT] = {}
+        self._given_up: set[str] = set()  # requests that a bug answers
         self._doing: tuple[str, asyncio.Future[AnswerT]] | None = None
         self._news = asyncio.Event()
 
@@ -50,6 +56,7 @@ class Answering(Generic[RequestT, AnswerT]):
     def ask(self, requests: Iterable[OperatorRequest]) -> None:
         """Take the requests that stand, of any kind; answers to others are dropped."""
         self._asked = {each.id: each for each in requests if isinstance(each, self._kind)}
+        self._given_up &= set(self._asked)
         expired = set(self._answers) - set(self._asked)
         for request_id in expired:
             del self._answers[request_id]
@@ -64,8 +71,12 @@ class Answering(Generic[RequestT, AnswerT]):
         while True:
             await self._news.wait()
             self._news.clear()
-            while open_requests := [r for r in self._asked.values() if r.id not in self._answers]:
-                await self._take(open_requests[0])
+            while (request := self._next()) is not None:
+                await self._take(request)
+
+    def _next(self) -> RequestT | None:
+        done = self._answers.keys() | self._given_up
+        return next((r for r in self._asked.values() if r.id not in done), None)
 
     async def _take(self, request: RequestT) -> None:
         """Answer one; an answer to a request that went meanwhile is nobody's."""
@@ -77,6 +88,12 @@ class Answering(Generic[RequestT, AnswerT]):
             self._doing = None
             work.cancel()  # only where this was cancelled is there anything left to end
             await asyncio.gather(work, return_exceptions=True)
-        if not work.cancelled() and request.id in self._asked:
-            self._answers[request.id] = work.result()
-            self._wake()
+        if work.cancelled() or request.id not in self._asked:
+            return
+        bug = work.exception()
+        if bug:
+            self._given_up.add(request.id)
+            _log.error("request not answered", request=request.id, exc_info=bug)
+            return
+        self._answers[request.id] = work.result()
+        self._wake()

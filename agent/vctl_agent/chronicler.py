@@ -48,9 +48,12 @@ class Chronicler:
         *,
         windows: tuple[Window, ...],
     ) -> Seen:
-        """Return what goes into the history with *decision*, which ends a phase of age *now_s*."""
+        """Return what goes into the history with *decision*, which ends a phase of age *now_s*.
+
+        It is kept: a decision whose write loses a race is taken once more.
+        """
         service = decision.rollout.service
-        phase = self._phases.pop(service, None)
+        phase = self._phases.get(service)
         return chronicle.seen(
             decision.state.route,
             took_s=now_s,

@@ -230,12 +230,7 @@ class Conductor:
             before=before,
             rollout=decision.rollout,
             route=route if route != service.current_route else None,
-            seen=self._chronicler.seen(
-                decision,
-                fleet.present(),
-                now_s,
-                windows=self._watchman.windows(service.name, began=self._clock() - now_s),
-            ),
+            seen=self._seen(decision, fleet, now_s),
         )
         at = utc_text(datetime.now(UTC))
         txn = continue_txn(self._keys, service, turn, fence=self._fence, at=at)
@@ -247,6 +242,7 @@ class Conductor:
             )
         revision = await commit_own(self._store, self._keys, txn, decision.rollout)
         self._written[service.name] = revision
+        self._watchman.told(service.name)
         _log.info(
             "decided",
             service=service.name,

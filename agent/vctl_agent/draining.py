@@ -120,8 +120,9 @@ class Draining:
             if service is None or here.number not in service.current_route.serving:
                 continue
             _, peers = self._peers.get(here.service, (0, Peers(service=here.service)))
-            named = {peer.node for peer in peers.of(here.number, here.digest)}
-            if not named - self._others - {self._node}:
+            named = peers.confirmed(here.number, here.digest)
+            # While the list names this node, it is from before the drain, and so may the others be.
+            if self._node in named or not named - self._others:
                 return (
                     f"no other node that its gateway can reach is ready for release {here.number}"
                     f" of {here.service}"

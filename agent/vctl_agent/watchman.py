@@ -131,7 +131,7 @@ class Watchman:
         """Return what was counted in the service's present step, and was not told yet.
 
         An operator's write may have ended the phase in which it was counted; the decision after it
-        tells of it, and its ages are then below zero.
+        tells of it, and its ages are then below zero. Say `told` once that decision is written.
 
         Args:
             service: The service.
@@ -141,9 +141,14 @@ class Watchman:
         if step is None:
             return ()
         found, last = step.watching.windows, step.watching.open_window
-        step.watching = msgspec.structs.replace(step.watching, windows=(), open_window=None)
         later_s = step.began - began
         return tuple(shifted(each, later_s) for each in (*found, *([last] if last else [])))
+
+    def told(self, service: str) -> None:
+        """Take it that the history has what was counted in the service's present step."""
+        step = self._steps.get(service)
+        if step:
+            step.watching = msgspec.structs.replace(step.watching, windows=(), open_window=None)
 
     def observe(
         self,

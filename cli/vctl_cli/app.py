@@ -14,6 +14,7 @@ import typer
 
 from vctl_cli.exitcodes import ExitCode, of_error
 from vctl_cli.group import Group, ReaderLeft, params_of
+from vctl_cli.render.screen import Screen
 from vctl_cli.session import Session, session_of
 from vctl_cli.verbs import ROOT
 from vctl_cli.world import World
@@ -138,9 +139,10 @@ def _tell(world: World, message: str, *, hint: str = "") -> None:
         text = f"{message}\n{hint}" if hint else message
         print(annotation("error", text), file=world.err)
         return
-    print(f"{PROGRAM}: {message}", file=world.err)
+    screen = Screen(world.out, world.err)
+    screen.complain(f"{PROGRAM}: {message}")
     if hint:
-        print(f"  {hint}", file=world.err)
+        screen.complain(f"  {hint}")
 
 
 def _trace(is_wanted: bool) -> None:  # noqa: FBT001

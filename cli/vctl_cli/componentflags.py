@@ -80,13 +80,15 @@ def release_content(
         if root:
             check_root(root, what=flag)
         if root and not path:
-            raise PlanError(f"without --{name}: of what is it the root?", path=flag)
+            hint = f"add --{name} with where the bytes are"
+            raise PlanError(f"without --{name}: of what is it the root?", path=flag, hint=hint)
         if path:
             source = source_uri(path, Path.cwd())
             content[name] = {"source": source} | ({"root": root} if root else {}) | shared
     if shared and not content:
         flag = "--push" if push else "--hash-on-nodes"
-        raise PlanError("without a component: of what?", path=flag)
+        hint = "add --adapter, --prompt, --index or --weights"
+        raise PlanError("without a component: of what?", path=flag, hint=hint)
     return content
 
 

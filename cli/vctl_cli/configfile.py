@@ -70,9 +70,13 @@ def _change(path: Path, change: Any) -> None:
         msgspec.convert(changed, Config)
         _write(path, yaml.safe_dump(changed, sort_keys=False, allow_unicode=True))
     except (yaml.YAMLError, msgspec.ValidationError) as cause:
-        raise SettingsError([f"{path}: {cause}"]) from cause
+        hint = "mend the file, or move it away and set the contexts anew: vctl config set"
+        raise SettingsError([f"{path}: {cause}"], hint=hint) from cause
     except OSError as cause:
-        raise VctlError(f"{path} cannot be written: {cause.strerror or cause}") from cause
+        hint = "another place for it: XDG_CONFIG_HOME"
+        raise VctlError(
+            f"{path} cannot be written: {cause.strerror or cause}", hint=hint
+        ) from cause
 
 
 def _write(path: Path, text: str) -> None:

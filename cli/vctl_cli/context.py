@@ -23,7 +23,7 @@ ATTEMPTS_PER_BUDGET = 2.5  # the store's calls try for this many times `timeout_
 
 
 class NamedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """One context of the configuration file. A password stands in a file of its own."""
+    """One context of the configuration file. A password or token stands in a file of its own."""
 
     fleet: str = ""
     prefix: str = ""  # root of vctl's keys
@@ -34,6 +34,7 @@ class NamedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     key: str = ""
     user: str = ""
     password_file: str = ""
+    token_file: str = ""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -88,7 +89,11 @@ def _variables(chosen: NamedContext, env: Mapping[str, str]) -> dict[str, str]:
         "USER": chosen.user,
     }
     found = {f"VCTL_{k}": v for k, v in of_etcd.items() if not env.get(f"ETCDCTL_{k}")}
-    if chosen.password_file and not _has_user(env):
+    if _has_token(env):
+        found.pop("VCTL_USER", None)  # the environment says otherwise who we are
+    elif chosen.token_file and not _has_user(env):
+        found["VCTL_TOKEN_FILE"] = str(Path(chosen.token_file).expanduser())
+    elif chosen.password_file and not _has_user(env):
         found["VCTL_PASSWORD"] = _password(Path(chosen.password_file))
     return found | {
         "VCTL_FLEET": chosen.fleet,
@@ -102,11 +107,19 @@ def _has_user(env: Mapping[str, str]) -> bool:
     return bool(env.get("VCTL_USER") or env.get("ETCDCTL_USER"))
 
 
+def _has_token(env: Mapping[str, str]) -> bool:
+    names = ("VCTL_TOKEN", "VCTL_TOKEN_FILE", "ETCDCTL_AUTH_JWT_TOKEN")
+    return any(env.get(name) for name in names)
+
+
 def _password(path: Path) -> str:
     try:
         return path.expanduser().read_text().strip()
     except (OSError, UnicodeDecodeError) as cause:
-        raise SettingsError([f"password-file: {path} cannot be read: {cause}"]) from cause
+        hint = "name another: vctl config set CONTEXT --password-file FILE"
+        raise SettingsError(
+            [f"password-file: {path} cannot be read: {cause}"], hint=hint
+        ) from cause
 
 
 def _filled(variables: Mapping[str, str]) -> dict[str, str]:
@@ -121,7 +134,8 @@ def _chosen(shared: Shared, env: Mapping[str, str], path: Path) -> NamedContext:
     name = shared.context or env.get("VCTL_CONTEXT", "")
     if not path.is_file():
         if name:
-            raise SettingsError([f"context {name!r}: there is no {path}"])
+            hint = f"make it: vctl config set {name} --fleet NAME --endpoints URL"
+            raise SettingsError([f"context {name!r}: there is no {path}"], hint=hint)
         return NamedContext()
     config = read_config(path)
     name = name or config.current_context
@@ -143,7 +157,8 @@ def read_config(path: Path) -> Config:
         content: Any = yaml.safe_load(path.read_text())
         return msgspec.convert(content or {}, Config)
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as cause:
-        raise SettingsError([f"{path}: {cause}"]) from cause
+        hint = "mend the file, or move it away and set the contexts anew: vctl config set"
+        raise SettingsError([f"{path}: {cause}"], hint=hint) from cause
 
 
 def required_service(given: str, target: Target) -> str:

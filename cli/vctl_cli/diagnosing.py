@@ -1,5 +1,6 @@
 """What `doctor` reads, and its view: the nodes in a line each, and what was found."""
 
+import time
 from collections.abc import Iterable
 
 import msgspec
@@ -28,6 +29,8 @@ from vctl_plans.snapshot import Fleet
 from vctl_plans.store.port import Store
 
 _MEMBER_TIMEOUT_S = 2.0
+_ANSWERS_S = 45.0
+"""A node gives its sources 20 s, and has begun to ask them by then."""
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +67,48 @@ class _Read(msgspec.Struct, frozen=True):
     has_conductor: bool
 
 
-def read_diagnosis(session: Session) -> Diagnosis:
-    """Read all that a diagnosis stands on, and make it."""
+def read_diagnosis(session: Session, *, asks_nodes: bool = False) -> Diagnosis:
+    """Read all that a diagnosis stands on, and make it.
+
+    Args:
+        session: Says where.
+        asks_nodes: Whether the nodes are asked what they can read at its source.
+    """
     keys = session.target.keys
     found = read_fast(
         session, lambda reader: _read(reader, keys), lambda store: _read_from(store, keys)
     )
     members = tuple(_member(session, url) for url in session.target.settings.endpoints)
-    return diagnosis(found.fleet, keys, members, conductor=found.has_conductor)
+    more = _unreached(session, found.fleet) if asks_nodes and found.fleet.records else ()
+    return diagnosis(found.fleet, keys, members, conductor=found.has_conductor, more=more)
+
+
+def _unreached(session: Session, fleet: Fleet) -> tuple[Finding, ...]:
+    """Have the nodes look for the artifacts that they may need, and wait for their answers."""
+    from vctl_cli.asking import ask_nodes  # noqa: PLC0415  few want it, and it needs the store
+    from vctl_plans.inspection import Reached, ReachRequest  # noqa: PLC0415
+    from vctl_plans.node import NodeReport  # noqa: PLC0415
+    from vctl_plans.reachability import of_reached  # noqa: PLC0415
+
+    request, asked = session.request(""), set(fleet.records)
+
+    def answer(report: NodeReport) -> Reached | None:
+        return next((each for each in report.reached if each.request == request.id), None)
+
+    async def ask(store: Store) -> dict[str, Reached]:
+        return await ask_nodes(
+            store,
+            session.target.keys,
+            ReachRequest(id=request.id, by=request.by),
+            nodes=asked,
+            answer=answer,
+            timeout_s=session.target.timeout_s or _ANSWERS_S,
+        )
+
+    count = "1 node" if len(asked) == 1 else f"{len(asked)} nodes"
+    session.screen.say(f"asking {count}: what can be read at its source?")
+    answers = session.run(ask)
+    return tuple(of_reached(answers, asked - set(answers), fleet))
 
 
 def _read(reader: Reader, keys: Keys) -> _Read:
@@ -91,7 +128,7 @@ def _member(session: Session, url: str) -> EtcdMember:
     own = msgspec.structs.replace(settings, endpoints=(url,), timeout_s=timeout_s)
     reader = session.world.open_reader(own)
     try:
-        return msgspec.structs.replace(reader.status(), endpoint=url)
+        return msgspec.structs.replace(reader.status(time.time), endpoint=url)
     except StoreUnavailable as problem:
         return EtcdMember(endpoint=url, problem=problem.message, is_away=True)
     except (Rejected, StoreError) as problem:  # it answers, and not this
@@ -101,11 +138,16 @@ def _member(session: Session, url: str) -> EtcdMember:
 
 
 def diagnosis(
-    fleet: Fleet, keys: Keys, members: tuple[EtcdMember, ...], *, conductor: bool
+    fleet: Fleet,
+    keys: Keys,
+    members: tuple[EtcdMember, ...],
+    *,
+    conductor: bool,
+    more: tuple[Finding, ...] = (),
 ) -> Diagnosis:
-    """Return the view of a fleet and the members of its etcd."""
+    """Return the view of a fleet and the members of its etcd, with what else was found."""
     of_fleet = diagnose(fleet, keys, conductor=conductor)
-    findings = ordered([*of_etcd(members), *of_fleet])
+    findings = ordered([*of_etcd(members), *of_fleet, *more])
     names = sorted({*fleet.records, *fleet.reports})
     return Diagnosis(
         fleet=keys.fleet,

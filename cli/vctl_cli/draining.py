@@ -9,7 +9,7 @@ import msgspec
 from vctl_cli.commands.nodes import known
 from vctl_cli.deciding import repeated
 from vctl_plans.codec import decode, encode
-from vctl_plans.errors import Indeterminate
+from vctl_plans.errors import Conflict, Indeterminate
 from vctl_plans.inspection import Drained, DrainPhase, DrainRequest, drain_id
 from vctl_plans.keys import Keys
 from vctl_plans.node import NodeReport
@@ -46,9 +46,11 @@ async def ask(store: Store, keys: Keys, node: str, request: Request) -> bool:
             return False
         try:
             await store.commit(Txn((CreateRevisionIs(key, 0),), (Put(key, wanted),)))
-        except Indeterminate:
+        except Indeterminate as cause:
             held = await store.get(key)
-            return held is not None and held.value == wanted
+            if held is None:
+                raise Conflict("the drain was not written") from cause
+            return held.value == wanted
         return True
 
     return await repeated(once)

@@ -10,7 +10,7 @@ import msgspec
 from vctl_cli.commands.status import status_view
 from vctl_cli.ending import exit_code, has_ended
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.follow import Follow
+from vctl_cli.follow import Follow, scenes
 from vctl_cli.merging import merged
 from vctl_cli.options import Output
 from vctl_cli.reading import Only, fleet_of, fleet_prefixes, read_known_service
@@ -18,6 +18,7 @@ from vctl_cli.render.document import document, line, yaml_document
 from vctl_cli.render.summary import summary_lines
 from vctl_cli.render.table import status_lines
 from vctl_cli.render.views import is_drawn
+from vctl_cli.reporting import report_rollout, wants_report
 from vctl_cli.session import Session
 from vctl_cli.summing import SummaryView, sees_large, summary_view
 from vctl_cli.ticking import ticking
@@ -59,12 +60,13 @@ def _form(keys: Keys, only: Only, *, is_summary: bool) -> Form:
 
 
 async def watch_fleet(
-    session: Session, store: Store, only: Only, *, wants_summary: bool
+    session: Session, store: Store, only: Only, *, wants_summary: bool, junit: str = ""
 ) -> ExitCode:
     """Show the fleet until Ctrl-C, `--timeout`, or the end of the named service's rollout.
 
     On a terminal one service's rollout is the same picture as its tail.
-    Whether it is shown whole or by its summary is chosen once, when it is first seen.
+    Whether it is shown whole or by its summary is chosen once, when it is first seen. How the
+    rollout was left is told to the CI system and written to *junit*, as by `rollout watch`.
 
     Raises:
         PlanError: The service does not exist, or the tenant has none.
@@ -73,12 +75,34 @@ async def watch_fleet(
     if only.service and is_drawn(session):
         follow = await rollout_of(store, session.target.keys, only.service)
         if follow:
-            return await watch(session, store, follow)
+            return await watch(session, store, follow, junit=junit)
     try:
         async with asyncio.timeout(session.target.timeout_s):
-            return await _shown_to_end(session, store, only, wants_summary=wants_summary)
+            code = await _shown_to_end(session, store, only, wants_summary=wants_summary)
     except TimeoutError:
-        return ExitCode.TIMED_OUT if only.service else ExitCode.DONE
+        code = ExitCode.TIMED_OUT if only.service else ExitCode.DONE
+    if only.service:
+        await _report(session, store, only.service, code, junit=junit)
+    return code
+
+
+async def _report(
+    session: Session, store: Store, service: str, code: ExitCode, *, junit: str
+) -> None:
+    keys = session.target.keys
+    follow = await rollout_of(store, keys, service)
+    if not (follow and wants_report(session, junit)):
+        return
+    try:
+        async with (
+            asyncio.timeout(session.target.settings.budget_s),
+            aclosing(scenes(store, keys, follow)) as stream,
+        ):
+            report_rollout(session, await anext(stream), code, junit=junit)
+    except TimeoutError:
+        session.screen.complain(
+            f"vctl: no report: the last decision of rollout {follow.rollout} is not in its history"
+        )
 
 
 async def rollout_of(store: Store, keys: Keys, service: str) -> Follow | None:
@@ -117,9 +141,9 @@ def _view(session: Session, form: Form) -> Iterator[tuple[Show, Tick]]:
     """Yield what shows a view, and what is to be called now and then."""
     screen = session.screen
     if session.output is Output.JSON:
-        yield lambda view: screen.data(line(view, kind=form.kind)), _nothing
+        yield lambda view: screen.exact(line(view, kind=form.kind)), _nothing
     elif session.output is Output.YAML:
-        yield lambda view: screen.data(yaml_document(document(view, kind=form.kind))), _nothing
+        yield lambda view: screen.exact(yaml_document(document(view, kind=form.kind))), _nothing
     elif screen.can_draw:
         from vctl_cli.render.livefleet import LiveFleet  # noqa: PLC0415  rich costs time
 

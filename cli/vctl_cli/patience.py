@@ -4,12 +4,15 @@ A call tries one endpoint after the other for several seconds before it fails; u
 would not know whether the command works or hangs. Told once a command, on stderr.
 """
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING
 
 from vctl_plans.store.port import KeyValue, Lease, Listing, Store, Txn, Update
+
+if TYPE_CHECKING:
+    import asyncio
 
 PATIENCE_S = 1.0
 """A healthy etcd answers in milliseconds, one that elects a leader in a second."""
@@ -42,8 +45,10 @@ class Patience:
         finally:
             timer.cancel()
 
-    def timer(self) -> asyncio.TimerHandle:
+    def timer(self) -> "asyncio.TimerHandle":
         """Return what tells in the running event loop, unless it is cancelled before."""
+        import asyncio  # noqa: PLC0415  what reads without a store needs none
+
         return asyncio.get_running_loop().call_later(self._after_s, self._tell)
 
     @contextmanager

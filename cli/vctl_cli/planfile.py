@@ -76,7 +76,9 @@ def read_file(plan: str, given: Variables | None = None) -> dict[str, Any]:
     except UnicodeDecodeError as cause:
         raise PlanError(f"{plan} is not a plan: it is not text", hint=WHAT_A_PLAN_IS) from cause
     except OSError as cause:
-        raise PlanError(f"{plan} cannot be read: {cause.strerror or cause}") from cause
+        raise PlanError(
+            f"{plan} cannot be read: {cause.strerror or cause}", hint=WHAT_A_PLAN_IS
+        ) from cause
     return read_text(text, base=path.parent, where=plan, given=given)
 
 

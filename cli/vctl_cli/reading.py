@@ -41,7 +41,7 @@ class Reader(Protocol):
         """Read the first keys under *prefix*, without their values."""
         ...
 
-    def status(self) -> "EtcdMember":
+    def status(self, now: Callable[[], float]) -> "EtcdMember":
         """Ask a member of etcd how it is."""
         ...
 

@@ -126,13 +126,20 @@ def _by_manifest(
     facts = None
     if component is Component.ADAPTER:
         facts = weights.stated_facts(manifest, _config(source, manifest), where=uri)
-    size = sum(file.size for file in manifest.files)
-    screen.say(f"{uri}: {bytes_text(size)}, root {manifest.root}")
+    screen.say(f"{uri}: {_text(manifest)}")
     screen.say("  by the manifest that is there: nodes verify the bytes")
+    return _made(uri, manifest, facts)
+
+
+def _text(manifest: weights.Manifest) -> str:
+    return f"{bytes_text(sum(file.size for file in manifest.files))}, root {manifest.root}"
+
+
+def _made(uri: str, manifest: weights.Manifest, facts: weights.AdapterFacts | None) -> Artifact:
     return Artifact(
         root=manifest.root,
         source=uri,
-        size_bytes=size,
+        size_bytes=sum(file.size for file in manifest.files),
         rank=facts.max_rank if facts else 0,
         base_name=facts.base if facts else "",
     )
@@ -163,16 +170,9 @@ def _by_bytes(source: Source, *, component: Component, screen: Screen) -> Artifa
         _bring([listed[path] for path in belongs], source, copy, screen=screen)
         manifest = Scanning(screen, kind=kind).scan(copy)
         facts = weights.adapter_facts(copy) if component is Component.ADAPTER else None
-    size = sum(file.size for file in manifest.files)
-    screen.say(f"{uri}: {bytes_text(size)}, root {manifest.root}")
+    screen.say(f"{uri}: {_text(manifest)}")
     screen.say("  no manifest is there: its bytes were read here")
-    return Artifact(
-        root=manifest.root,
-        source=uri,
-        size_bytes=size,
-        rank=facts.max_rank if facts else 0,
-        base_name=facts.base if facts else "",
-    )
+    return _made(uri, manifest, facts)
 
 
 def _bring(files: Sequence[Entry], source: Source, copy: Path, *, screen: Screen) -> None:

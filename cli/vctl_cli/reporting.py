@@ -24,6 +24,11 @@ MOST_ANNOTATIONS = 10
 """GitHub shows so many of a step, of one level."""
 
 
+def wants_report(session: Session, junit: str) -> bool:
+    """Whether anybody but the person who looks is to be told how a rollout was left."""
+    return bool(junit) or ci.is_github(session.world.env)
+
+
 def report_rollout(session: Session, scene: Scene, code: ExitCode, *, junit: str) -> None:
     """Tell the CI system how a rollout was left, and write the test report that was asked for.
 
@@ -31,7 +36,7 @@ def report_rollout(session: Session, scene: Scene, code: ExitCode, *, junit: str
         PlanError: The report cannot be written.
     """
     rollout, is_github = scene.rollout, ci.is_github(session.world.env)
-    if not (is_github or junit):
+    if not wants_report(session, junit):
         return
     found = stages(scene, code)
     if is_github:

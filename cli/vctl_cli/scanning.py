@@ -76,7 +76,7 @@ def require(*paths: Path | None) -> None:
     """
     for path in paths:
         if path is not None and not path.exists():
-            raise PlanError(f"there is no {path}")
+            raise PlanError(f"there is no {path}", hint=f"looked for from {Path.cwd()}")
 
 
 def manifest_beside(path: Path) -> Path | None:

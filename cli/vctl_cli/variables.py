@@ -30,7 +30,7 @@ def given(texts: Iterable[str]) -> dict[str, str]:
         if not is_there or not re.fullmatch(_NAME, name):
             raise PlanError(f"{text!r} is no variable: write name=value", path=FLAG)
         if name in found:
-            raise PlanError(f"{name} is given twice", path=FLAG)
+            raise PlanError(f"{name} is given twice", path=FLAG, hint="give each variable once")
         found[name] = value
     return found
 

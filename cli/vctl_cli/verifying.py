@@ -115,7 +115,10 @@ def verified_tensor(
     """
     manifest = expected.manifest
     if is_whole:
-        raise PlanError("with --tensor neither --b3sum nor --since-verified", path="--tensor")
+        hint = "one tensor is verified by its proof: leave those out, or leave --tensor out"
+        raise PlanError(
+            "with --tensor neither --b3sum nor --since-verified", path="--tensor", hint=hint
+        )
     if manifest is None:
         hint = "vctl manifest writes one; --manifest says where it is"
         raise PlanError("a tensor alone needs a manifest", path="--tensor", hint=hint)

@@ -19,12 +19,12 @@ from vctl_plans.decision import (
     move,
     named,
     pause,
+    ready,
     stay,
-    stayed,
 )
 from vctl_plans.errors import TransitionError
 from vctl_plans.events import AbortAsked, Observed, RollbackAsked
-from vctl_plans.gate import Tally, readiness
+from vctl_plans.gate import Tally
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Cause, Promotion
 from vctl_plans.route import Route, overridden, override_of, returned
@@ -158,8 +158,7 @@ def roll_back(state: State, event: Observed, now_s: float) -> Decision:
         return _roll_back_by_waves(state, event, now_s)
     if _is_back(state):
         return clear(state, event, now_s, end=P.ROLLED_BACK, word="rolled back")
-    nodes = stayed(state, event)
-    tally = readiness(nodes, event.reports, rollout=rollout, number=rollout.back_to)
+    tally = ready(state, event, rollout.back_to)
     if tally.is_met(state.plan):
         return go_back(state, f"release {rollout.back_to} is ready on {count(tally)}")
     return make_room(state, event) or _not_ready(state, event, tally, now_s)

@@ -113,11 +113,21 @@ def counted(state: State, event: Observed) -> tuple[str, ...]:
     return (*stayed(state, event), *sorted(ready))
 
 
-def ready(state: State, event: Observed) -> Tally:
-    """Return which of the nodes that count hold the release ready."""
+def ready(state: State, event: Observed, number: int = 0) -> Tally:
+    """Return which of the nodes that count hold a release ready; 0: the one that is brought.
+
+    As long as only drained nodes do, nobody does: no request that is sent to it would find one.
+    """
     rollout = state.rollout
     nodes = stayed(state, event)
-    tally = readiness(nodes, event.reports, rollout=rollout, number=rollout.to_release)
+    tally = readiness(nodes, event.reports, rollout=rollout, number=number or rollout.to_release)
+    if not set(tally.done) - event.drained:
+        tally = Tally((), (*tally.done, *tally.missing), tally.refused)
+    return awaited(state, event, tally)
+
+
+def awaited(state: State, event: Observed, tally: Tally) -> Tally:
+    """Return the tally without those drained nodes that nobody waits for."""
     idle = excused(state, event)
     return Tally(
         tally.done,
@@ -290,12 +300,13 @@ def _end(state: State, event: Observed, tally: Tally, *, end: P, word: str) -> D
     done = tuple(node for node in tally.done if node not in missing)
     sentence = (
         f"{word} ({len(done)}/{whole}) on {_where(state, end)}"
-        f"{'; unconfirmed: ' + listed(_told(missing, event)) if missing else ''}"
+        f"{'; unconfirmed: ' + listed(told(missing, event)) if missing else ''}"
     )
     return move(state, end, sentence, confirmed=len(done), unconfirmed=missing[:NAMED])
 
 
-def _told(nodes: tuple[str, ...], event: Observed) -> tuple[str, ...]:
+def told(nodes: tuple[str, ...], event: Observed) -> tuple[str, ...]:
+    """Return the nodes' names, and of which an operator has drained them."""
     return tuple(f"{node} (drained)" if node in event.drained else node for node in nodes)
 
 

@@ -47,6 +47,7 @@ class EtcdMember(msgspec.Struct, frozen=True, kw_only=True):
     has_compacted: bool | None = None  # whether it ever forgot old revisions; None: not told
     revision: int = 0
     has_users: bool | None = None  # whether it asks who asks; None: not told
+    is_superuser: bool | None = None  # whether we may do everything there; None: not told
     problem: str = ""  # why it does not tell; the rest is empty then
     is_away: bool = False  # it does not answer at all
 
@@ -102,6 +103,12 @@ def _of_settings(where: str, member: EtcdMember) -> Iterator[Finding]:
             where,
             "asks nobody who they are: whoever reaches it can move traffic",
             "vctl config init-auth prints the users; or let only vctl reach it",
+        )
+    if member.is_superuser:
+        yield warning(
+            where,
+            "we ask as a user of the role root, who may also delete all keys and users",
+            "vctl config init-auth prints a user for each kind of work; use the operator's",
         )
     ahead_s = member.clock_ahead_s
     if ahead_s is not None and abs(ahead_s) > SKEW_S:

@@ -69,16 +69,22 @@ def check_size(groups: Groups) -> None:
 
 def match(groups: Groups, caller: Caller, *, salt: str) -> str:
     """Return the name of the first group that *caller* is in; empty for none."""
-    return next((g.name for g in groups.groups if _is_in(g, caller, salt=salt)), "")
+    for group in groups.groups:
+        if _is_in(group, caller, salt):
+            return group.name
+    return ""
 
 
-def _is_in(group: Group, caller: Caller, *, salt: str) -> bool:
+def _is_in(group: Group, caller: Caller, salt: str) -> bool:
     if group.tenant and group.tenant != caller.tenant:
         return False
     if group.users and not _holds(group.users, caller.user):
         return False
-    if any(caller.headers.get(name) != value for name, value in group.header.items()):
-        return False
+    for name, value in group.header.items():
+        if caller.headers.get(name) != value:
+            return False
+    if group.percent >= FULL_WEIGHT:  # everybody: the hash would decide nothing
+        return True
     # Salted with the group's name, so that two halves of two groups are not the same people.
     return share(f"{salt}/{group.name}", caller.user or caller.key) < group.percent
 

@@ -47,6 +47,10 @@ class CollectRequest(NodeRequest, frozen=True, kw_only=True, tag="collect"):
     is_dry: bool = False  # only say what would go
 
 
+class ReachRequest(NodeRequest, frozen=True, kw_only=True, tag="reach"):
+    """Say what of all that may have to be read again cannot be read at its source now."""
+
+
 class NameRequest(NodeRequest, frozen=True, kw_only=True, tag="name"):
     """Have the engine hold a release under its service's own name too, for clients without vctl."""
 
@@ -77,6 +81,10 @@ ACCEPT_RESTORE = "accept-restore"
 """Names the key of an operator's last `AcceptRestore`."""
 
 
+KEPT_WORDS = 32
+"""Words that are remembered: of more restores than there are backups to go back to."""
+
+
 class AcceptRestore(NodeRequest, frozen=True, kw_only=True, tag="accept-restore"):
     """Take etcd as it is, though it went back: a backup was restored on purpose.
 
@@ -85,10 +93,22 @@ class AcceptRestore(NodeRequest, frozen=True, kw_only=True, tag="accept-restore"
 
     reason: str = ""
     at: str = ""  # the operator's own clock, UTC: for people
+    earlier: tuple[str, ...] = ()  # ids of words before it: a backup that holds one says nothing
+
+    @property
+    def used_up(self) -> tuple[str, ...]:
+        """The ids that count no more once this one has counted, the newest last."""
+        return (*self.earlier, self.id)[-KEPT_WORDS:]
 
 
 OperatorRequest = (
-    VerifyRequest | HashRequest | CollectRequest | NameRequest | DrainRequest | AcceptRestore
+    VerifyRequest
+    | HashRequest
+    | CollectRequest
+    | ReachRequest
+    | NameRequest
+    | DrainRequest
+    | AcceptRestore
 )
 """What a key under `Keys.requests` may hold."""
 
@@ -144,6 +164,25 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kept: int = 0  # artifacts that stay
     reasons: dict[str, int] = {}  # why they stay, see `retention.Why`: how many of each
     problem: str = ""
+
+
+class Unreached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An artifact that a node cannot read at its source."""
+
+    service: str
+    number: int  # the newest release that needs it
+    component: Component = Component.ADAPTER
+    problem: str
+    hint: str = ""
+
+
+class Reached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node's answer to a `ReachRequest`."""
+
+    request: str
+    asked: int = 0  # artifacts that it looked for
+    unreached: int = 0  # of them
+    problems: tuple[Unreached, ...] = ()  # the first of them, see `reachability.MAX_UNREACHED`
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from vctl_plans.release import Release, release_digest
 from vctl_plans.rollout import NAMED, Cause, Entry, Rollout
 from vctl_plans.route import Route, override_of
 from vctl_plans.share import FULL_WEIGHT
-from vctl_plans.traffic import moved
+from vctl_plans.traffic import given, moved
 from vctl_plans.written import Seen, Written
 
 __all__ = ["Seen", "Written", "check", "history", "releases"]
@@ -24,12 +24,22 @@ __all__ = ["Seen", "Written", "check", "history", "releases"]
 def check(before: Written, after: Written, seen: Seen | None = None) -> list[str]:
     """Return all that one write broke.
 
+    A route that an operator writes beside a rollout that has ended is judged by itself: the rollout
+    says how things were when it ended.
+
     Args:
         before: As it was read and compared.
         after: As it was written.
         seen: What the writer looked at.
     """
     looked = seen or Seen()
+    if _is_beside(before, after):
+        return [
+            *_route_holds(after.route),
+            *_unload_is_free(after),
+            *_revoked_only_grows(before.route, after.route),
+            *given(before, after),
+        ]
     return [
         *_route_holds(after.route),
         *_unload_is_free(after),
@@ -40,6 +50,14 @@ def check(before: Written, after: Written, seen: Seen | None = None) -> list[str
         *_decision_follows(before, after),
         *moved(before, after, looked),
     ]
+
+
+def _is_beside(before: Written, after: Written) -> bool:
+    """Whether only what groups get was written, and the last rollout had ended."""
+    then, was, now = before.rollout, before.route, after.route
+    if then is None or then != after.rollout or was is None or now is None:
+        return False
+    return then.phase.is_terminal and was.overrides != now.overrides
 
 
 def _route_holds(route: Route | None) -> list[str]:

@@ -8,7 +8,7 @@ import msgspec
 
 from vctl_plans.capability import EngineFacts
 from vctl_plans.codec import SCHEMA, Value
-from vctl_plans.inspection import Checks, Collected, Drained, Hashed, Named
+from vctl_plans.inspection import Checks, Collected, Drained, Hashed, Named, Reached
 from vctl_plans.phase import NodePhase
 
 
@@ -81,6 +81,7 @@ class NodeReport(Value, frozen=True, kw_only=True):
     checks: tuple[Checks, ...] = ()  # answers to requests that have not expired, and to the scrub
     hashed: tuple[Hashed, ...] = ()
     collected: tuple[Collected, ...] = ()
+    reached: tuple[Reached, ...] = ()
     named: tuple[Named, ...] = ()
     drain: Drained | None = None  # None: nobody asked for it
     unmanaged: tuple[Unmanaged, ...] = ()  # by name, at most `MAX_UNMANAGED`

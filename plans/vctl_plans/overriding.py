@@ -22,6 +22,9 @@ from vctl_plans.seen import Seen
 from vctl_plans.snapshot import Service
 from vctl_plans.wishing import existing_release
 
+MOST_OVERRIDES = 64
+"""Of a service: every gateway watches the route, and asks each request for each of its groups."""
+
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Groups are held to a release: what is to be written."""
@@ -45,12 +48,13 @@ def hold(
         service: The service as read.
         groups: Who is to be held.
         number: The release.
-        ready: The nodes that report it ready now.
+        ready: The nodes that report it ready now, and take requests.
         request: Who asks.
 
     Raises:
         PlanError: There is no such release, or no gateway chooses for this service.
-        TransitionError: A rollout runs, nothing serves, or the release is revoked or not loaded.
+        TransitionError: A rollout runs, nothing serves, the release is revoked or not loaded, or
+            too many groups have a release of their own.
         VctlError: What is there now cannot be read.
     """
     refuse_unreadable(service)
@@ -62,6 +66,7 @@ def hold(
     _refuse_now(service)
     _refuse_not_loaded(service, target, groups, ready)
     after = overridden(route, groups.digest, number)
+    _refuse_many(service, after)
     return Held(
         groups=groups,
         route=after,
@@ -95,6 +100,14 @@ def _refuse_now(service: Service) -> None:
         raise TransitionError(
             f"service {service.name} serves nothing yet",
             hint=f"bring its first release: vctl rollout start -s {service.name} --adapter SOURCE",
+        )
+
+
+def _refuse_many(service: Service, after: Route) -> None:
+    if len(after.overrides) > max(MOST_OVERRIDES, len(service.current_route.overrides)):
+        raise TransitionError(
+            f"{MOST_OVERRIDES} groups of {service.name} have a release of their own: no more may",
+            hint="see them: vctl route show; end one: vctl route override rm",
         )
 
 

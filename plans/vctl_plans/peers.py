@@ -39,6 +39,7 @@ class ReleasePeers(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     digest: str
     gateways: tuple[Peer, ...]  # by name; not empty
+    unconfirmed: bool = False  # nobody says that it is ready: these did last
 
 
 class Peers(Value, frozen=True, kw_only=True):
@@ -51,6 +52,13 @@ class Peers(Value, frozen=True, kw_only=True):
         """Return who serves exactly this release."""
         found = (r.gateways for r in self.releases if (r.number, r.digest) == (number, digest))
         return next(found, ())
+
+    def confirmed(self, number: int, digest: str) -> frozenset[str]:
+        """Return the nodes that said, when this was written, that they serve exactly this one."""
+        is_guess = any(
+            r.unconfirmed for r in self.releases if (r.number, r.digest) == (number, digest)
+        )
+        return frozenset() if is_guess else frozenset(p.node for p in self.of(number, digest))
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -112,7 +120,9 @@ def _entry(release: Release, ready: Mapping[str, str], before: tuple[Peer, ...])
     a peer looks for itself before it serves.
     """
     if not ready:
-        return ReleasePeers(number=release.number, digest=release.digest, gateways=before)
+        return ReleasePeers(
+            number=release.number, digest=release.digest, gateways=before, unconfirmed=True
+        )
     able = {node: Peer(node=node, url=url) for node, url in ready.items() if url}
     kept = [peer for peer in before if able.get(peer.node) == peer]
     missing = min(MOST_PEERS, len(able)) - len(kept)

@@ -3,6 +3,8 @@
 See `invariants`, which this belongs to: each function returns the violations that it finds.
 """
 
+import msgspec
+
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Promotion
 from vctl_plans.route import Consistency, Route, Stage, has_same_traffic, override_of
@@ -26,6 +28,26 @@ def moved(before: Written, after: Written, seen: Seen) -> list[str]:
         *_barrier_is_in_order(before, after, seen),
         *_hold_is_short(after),
         *moved_by_waves(before, after, seen),
+    ]
+
+
+def given(before: Written, after: Written) -> list[str]:
+    """Return what one write broke that gives groups a release while no rollout runs.
+
+    I2, I5: they get what serves or is retained, ahead of all others, and nobody else's traffic
+    moves.
+    """
+    was, now = before.route, after.route
+    if was is None or now is None or not now.overrides:
+        return ["I2: groups lost what they had, without a rollout"]
+    first, *rest = now.overrides
+    kept = [override for override in was.overrides if override.group != first.group]
+    is_all = now == msgspec.structs.replace(was, overrides=now.overrides)
+    is_loaded = first.release in was.serving | set(was.instant)
+    return [
+        *([] if is_all else ["I2: more than overrides changed without a rollout"]),
+        *([] if rest == kept else ["I2: other groups' releases changed, or their order"]),
+        *([] if is_loaded else [f"I5: groups get release {first.release}, which is not loaded"]),
     ]
 
 

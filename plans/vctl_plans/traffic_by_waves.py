@@ -50,7 +50,7 @@ def _few_change_their_base(before: Written, after: Written, seen: Seen) -> list[
 
 
 def _is_ready(node: str, number: int, seen: Seen, rollout: Rollout) -> bool:
-    if node in seen.gone:
+    if node in seen.gone or node in seen.drained:
         return False
     return bool(readiness((node,), seen.reports, rollout=rollout, number=number).done)
 

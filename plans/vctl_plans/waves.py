@@ -6,9 +6,10 @@ allows downtime, the release in that place. "The base" below stands for either.
 The order that keeps requests safe, and that no change may break:
 
 1. never more than `Rollout.wave_size` nodes of the roster are without the base that they are to
-   hold, those that vanished included;
+   hold, those that vanished, or that an operator has drained, included;
 2. the weight never exceeds the share of nodes that hold the base, counted without the few that may
-   be missing: so either release has as many nodes as its traffic needs;
+   be missing, and without those that are drained, which take no requests: so either release has as
+   many nodes as its traffic needs;
 3. the next nodes change only once every node acts on the route that left them less traffic.
 
 The last few nodes change when no traffic is left for the base that they hold. A rollback of what
@@ -27,6 +28,7 @@ from vctl_plans.decision import (
     Decision,
     State,
     acknowledged,
+    awaited,
     count,
     fail,
     move,
@@ -35,6 +37,7 @@ from vctl_plans.decision import (
     pause,
     stay,
     stayed,
+    told,
     too_many_gone,
 )
 from vctl_plans.events import Observed
@@ -68,9 +71,10 @@ def what(rollout: Rollout, number: int) -> str:
 
 def staged(state: State, event: Observed, number: int) -> Tally:
     """Return which of the nodes that count have release *number* verified on their disk."""
-    return readiness(
+    tally = readiness(
         stayed(state, event), event.reports, rollout=state.rollout, number=number, enough=STAGED
     )
+    return awaited(state, event, tally)
 
 
 def begin(state: State, index: int, sentence: str) -> Decision:
@@ -104,7 +108,7 @@ def rest(state: State, event: Observed, why: str, *, now_s: float, until_s: floa
     if len({*absent, *left}) > rollout.wave_size:
         if now_s < until_s:
             return stay(state, until_s=until_s)
-        return _no_more(state, absent, now_s)
+        return _no_more(state, event, absent, now_s=now_s)
     phase = rollout.phase if rollout.phase is P.ROLLING_BACK else P.SHIFTING
     return move(
         state,
@@ -129,12 +133,13 @@ def turn(state: State, event: Observed, now_s: float, *, weight: float) -> Decis
         return _late(state, held, now_s)
     if is_whole(rollout) and not rollout.is_at_once:
         return None
-    can = _reachable(state, weight, len(held.done))
+    carry = sum(node not in event.drained for node in held.done)
+    can = _reachable(state, weight, carry)
     if can > _weight(state):
-        return _shift(state, can, len(held.done))
+        return _shift(state, can, carry)
     if _weight(state) >= weight:
         return None
-    return _next(state, event, now_s, needed=_needed(state, weight) - len(held.done))
+    return _next(state, event, now_s, needed=_needed(state, weight) - carry)
 
 
 def _unheard(state: State, event: Observed, now_s: float) -> Decision | None:
@@ -153,7 +158,8 @@ def _held(state: State, event: Observed) -> Tally:
     """Return who of those that are to hold the target's base is ready for it."""
     rollout, number = state.rollout, target(state.rollout)
     members = [node for node in stayed(state, event) if side(rollout, node) == number]
-    return readiness(members, event.reports, rollout=rollout, number=number)
+    tally = readiness(members, event.reports, rollout=rollout, number=number)
+    return awaited(state, event, tally)
 
 
 def _late(state: State, tally: Tally, now_s: float) -> Decision:
@@ -222,13 +228,13 @@ def _next(state: State, event: Observed, now_s: float, *, needed: int) -> Decisi
         return move(state, rollout.phase, why, wave=wave)
     if now_s < limit_s:
         return stay(state, until_s=limit_s)
-    return _no_more(state, absent, now_s)
+    return _no_more(state, event, absent, now_s=now_s)
 
 
-def _no_more(state: State, absent: tuple[str, ...], now_s: float) -> Decision:
+def _no_more(state: State, event: Observed, absent: tuple[str, ...], *, now_s: float) -> Decision:
     verb = "is" if len(absent) == 1 else "are"
     held = "release" if state.rollout.exchanges else "base"
-    why = f"no more nodes can change their {held}: {named(absent)} {verb} not ready"
+    why = f"no more nodes can change their {held}: {named(told(absent, event))} {verb} not ready"
     return pause(state, why, absent, now_s=now_s)
 
 
@@ -253,11 +259,16 @@ def next_wave(
 
 
 def _unready(state: State, event: Observed) -> tuple[str, ...]:
-    """Return the nodes of the roster that are not ready for what they are to hold."""
+    """Return the nodes of the roster that serve nothing of what they are to hold.
+
+    Where all nodes change at once, as the plan allows, it counts for nothing that one is drained.
+    """
     rollout, found = state.rollout, set(state.roster)
+    drained = frozenset[str]() if rollout.is_at_once else event.drained
     for number in {side(rollout, node) for node in state.roster}:
         members = [n for n in stayed(state, event) if side(rollout, n) == number]
-        found -= {*readiness(members, event.reports, rollout=rollout, number=number).done}
+        done = readiness(members, event.reports, rollout=rollout, number=number).done
+        found -= {*done} - drained
     return tuple(sorted(found))
 
 

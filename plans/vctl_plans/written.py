@@ -68,10 +68,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return tally.is_complete
 
     def holds_ready(self, rollout: Rollout, number: int) -> bool:
-        """Whether so many of them hold the release ready as the plan asks for."""
+        """Whether so many of them hold the release ready as the plan asks for, not all drained."""
         every = readiness(self.counted, self.reports, rollout=rollout, number=number)
         asked = tuple(n for n in self.counted if n in every.done or n not in self.idle)
         tally = readiness(asked, self.reports, rollout=rollout, number=number)
+        if not set(tally.done) - self.drained:
+            return False
         if self.plan is None:
             return tally.is_complete
         ready, refused = self.plan.ready, len(tally.refused)

@@ -64,6 +64,38 @@ async def test_only_a_word_that_is_new_counts(tmp_path: Path):
     assert await waits(Acceptance(KEYS, path), store)  # it is used up
 
 
+async def test_word_of_an_older_backup_is_none_of_now(tmp_path: Path):
+    """A backup may hold a word that was used up two restores ago: nobody has said so again."""
+    path, store = tmp_path / "cluster.json", MemoryStore()
+    await say(store, "first")
+    await noted(Acceptance(KEYS, path), store, path, "first")
+    await say(store, "second")
+    await noted(Acceptance(KEYS, path), store, path, "second")
+    await say(store, "first")  # what an older backup brings back
+    assert await waits(Acceptance(KEYS, path), store)
+    await say(store, "third")
+    assert not await waits(Acceptance(KEYS, path), store)
+    await say(store, "second")
+    assert await waits(Acceptance(KEYS, path), store)  # an accepted word wipes out no earlier one
+
+
+async def test_words_before_one_that_stands_are_known_by_it(tmp_path: Path):
+    """A node that came after the first restore knows what was said for that."""
+    path, store = tmp_path / "cluster.json", MemoryStore()
+    await store.put(KEY, encode(AcceptRestore(id="second", earlier=("first",))))
+    acceptance = Acceptance(KEYS, path)
+    await noted(acceptance, store, path, "second")
+    await say(store, "first")
+    assert await waits(acceptance, store)
+
+
+async def test_note_of_an_agent_before_is_read(tmp_path: Path):
+    path, store = tmp_path / "cluster.json", MemoryStore()
+    path.write_text('{"cluster_id":7,"raft_term":3,"revision":9,"accepted":"first"}')
+    await say(store, "first")
+    assert await waits(Acceptance(KEYS, path), store)
+
+
 async def test_what_was_known_of_the_cluster_is_kept_until_a_restore_is_accepted(tmp_path: Path):
     path, store = tmp_path / "cluster.json", MemoryStore()
     acceptance = Acceptance(KEYS, path)

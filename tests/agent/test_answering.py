@@ -72,6 +72,30 @@ async def test_work_for_a_request_that_is_gone(*, ends: bool, ended: list[str]) 
     assert ("answer to b",) == answering.answers
 
 
+async def test_bug_costs_one_request_and_not_the_agent() -> None:
+    """A disk that cannot be read is the node's trouble, and others' requests are answered."""
+    begun: list[str] = []
+
+    async def answer(request: VerifyRequest) -> str:
+        begun.append(request.id)
+        if request.id == "a":
+            raise OSError("input/output error")
+        return "answer"
+
+    answering = Answering(VerifyRequest, answer, lambda: None)
+    task = asyncio.create_task(answering.run())
+    answering.ask([q("a"), q("b")])
+    await until(lambda: bool(answering.answers) or task.done())
+    answering.ask([q("a"), q("b"), q("c")])
+    await until(lambda: len(answering.answers) == 2 or task.done())
+    assert not task.done()
+    assert ["a", "b", "c"] == begun, "it is not tried for ever"
+    answering.ask([])
+    answering.ask([q("a")])
+    await until(lambda: len(begun) == 4)
+    task.cancel()
+
+
 async def test_end_of_the_agent_ends_the_work() -> None:
     work = Work()
     answering = Answering(VerifyRequest, work, lambda: None)

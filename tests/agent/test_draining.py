@@ -30,13 +30,14 @@ def a_fleet(**route: object) -> Fleet:
     return Fleet(services={SERVICE: service})
 
 
-def peers(*nodes: str, number: int = 1) -> dict[str, KeyValue]:
+def peers(*nodes: str, number: int = 1, unconfirmed: bool = False) -> dict[str, KeyValue]:
     """Return the entries with *nodes* as the peers of a release."""
     gateways = tuple(Peer(node=node, url=f"http://{node}") for node in nodes)
-    listed = ReleasePeers(number=number, digest=RELEASES[number].digest, gateways=gateways)
+    digest = RELEASES[number].digest
+    listed = ReleasePeers(number=number, digest=digest, gateways=gateways, unconfirmed=unconfirmed)
     key = KEYS.peers(SERVICE)
     value = encode(Peers(service=SERVICE, releases=(listed,)))
-    return {key: KeyValue(key, value, 1, 1 + len(nodes) * 10 + number)}
+    return {key: KeyValue(key, value, 1, sum(value))}
 
 
 def offered(
@@ -79,7 +80,7 @@ def test_it_serves_until_a_peer_is_named_then_nothing_and_says_how_far_it_is(dra
     draining.follow(a_fleet(), peers("a"))  # it is no peer of its own
     assert offered(draining, READY, HEARD) == READY
 
-    draining.follow(a_fleet(), peers("a", "b"))
+    draining.follow(a_fleet(), peers("b"))
     assert offered(draining, READY, HEARD) == ()
     acted = msgspec.structs.replace(HEARD, accepted=READY)
     busy = msgspec.structs.replace(HEARD, in_flight=(InFlight(service=SERVICE, number=1, count=2),))
@@ -136,10 +137,10 @@ def test_what_a_drain_cannot_change_is_said(draining: Draining):
 def test_nodes_that_are_to_be_drained_do_not_count_on_each_other(draining: Draining):
     """The one whose request came later serves on until a third is named."""
     other = DrainRequest(id=drain_id("b"), nodes=("b",))
-    draining.follow(a_fleet(), peers("a", "b"))
+    draining.follow(a_fleet(), peers("b"))
     draining.ask([other, REQUEST])
     assert offered(draining, READY, HEARD) == READY
-    draining.follow(a_fleet(), peers("a", "b", "c"))
+    draining.follow(a_fleet(), peers("b", "c"))
     assert offered(draining, READY, HEARD) == ()
 
 
@@ -148,3 +149,18 @@ def test_another_s_drain_is_not_one_s_own(draining: Draining):
     draining.ask([DrainRequest(id=drain_id("b"), nodes=("b",))])
     assert offered(draining, READY, HEARD) == READY
     assert draining.answer(HEARD) is None
+
+
+@pytest.mark.parametrize(
+    "of_old", [peers("a", "b"), peers("b", unconfirmed=True)], ids=["from before", "a guess"]
+)
+def test_a_list_that_may_name_who_is_gone_does_not_count(
+    draining: Draining, of_old: dict[str, KeyValue]
+):
+    """It was written before the drain, or nobody says any more that he is ready."""
+    draining.follow(a_fleet(), of_old)
+    draining.ask([REQUEST])
+    assert offered(draining, READY[:1], HEARD) == READY[:1]
+    answer = draining.answer(HEARD)
+    assert answer is not None
+    assert "no other node" in answer.problem

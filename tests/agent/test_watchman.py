@@ -16,7 +16,7 @@ from vctl_agent.queries import Source
 from vctl_plans import operate, reverting
 from vctl_plans.alert import Alert, Severity
 from vctl_plans.codec import decode, encode
-from vctl_plans.errors import Rejected
+from vctl_plans.errors import Conflict, Rejected
 from vctl_plans.node import NodeRecord, NodeReport, ReleaseReport
 from vctl_plans.phase import NodePhase, RolloutPhase
 from vctl_plans.plan import DriftLimits, Plan, Watch
@@ -225,6 +225,47 @@ async def test_what_was_counted_is_told_once(stage: Guarded) -> None:
     told = [decode(entry.value, Entry) for entry in entries]
     windows = {entry.seq: len(entry.seen.windows) for entry in told if entry.seen}
     assert {0: 0, 1: 0, 2: 0, 3: 1, 4: 0} == windows
+
+
+class Losing(MemoryStore):
+    """A conductor's store that loses the race for each decision once."""
+
+    def __init__(self, of: MemoryStore) -> None:
+        super().__init__(cluster=of._cluster)
+        self.lost: set[str] = set()
+
+    async def commit(self, txn: Txn) -> int:
+        keys = {each.key for each in txn.operations if isinstance(each, Put)}
+        decided = {key for key in keys if key.startswith(KEYS.history(SERVICE))}
+        if decided - self.lost:
+            self.lost |= decided
+            raise Conflict("somebody wrote first")
+        return await super().commit(txn)
+
+
+async def test_what_was_seen_is_told_also_by_a_decision_that_lost_a_race(stage: Guarded) -> None:
+    """What was counted, and when nodes had arrived, goes into the history once it is written."""
+    await stage.start()
+    losing = Losing(stage.store)
+    async with running(stage.conductor(losing)):
+        await asyncio.sleep(A_WHILE_S)  # it has seen the phase begin
+        stage.now += 2
+        await stage.report_all()
+        await asyncio.sleep(A_WHILE_S)
+        stage.now += 5  # when it decides again
+        await stage.soak()
+        await stage.count(candidate=GOOD, stable=GOOD)
+        await stage.pass_to(stage.now + SOAK_S + 1)
+        await stage.until(lambda now: now is RolloutPhase.SHIFTING)
+    rollout = await stage.rollout()
+    entries = (await stage.store.list(KEYS.rollout_history(SERVICE, rollout.id))).entries
+    seen = {e.seq: e.seen for e in (decode(entry.value, Entry) for entry in entries)}
+    assert len(losing.lost) == len(seen) - 1
+    ready, soaked = seen[1], seen[3]
+    assert ready
+    assert soaked
+    assert dict.fromkeys(NODES, 2.0) == ready.arrivals
+    assert 1 == len(soaked.windows)
 
 
 async def test_what_an_operator_cut_short_is_told_with_the_next_decision(stage: Guarded) -> None:

@@ -68,7 +68,7 @@ class MemoryReader:
     def names(self, prefix: str, *, most: int) -> tuple[str, ...]:
         return tuple(entry.key for entry in self.list(prefix).entries[:most])
 
-    def status(self) -> EtcdMember:
+    def status(self, now: Callable[[], float]) -> EtcdMember:
         return EtcdMember(endpoint="memory", version="3.6.14", has_leader=True)
 
     def close(self) -> None:

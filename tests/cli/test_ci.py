@@ -142,7 +142,7 @@ def test_what_is_said_is_never_a_command():
     assert annotation("error", "50 %\r\nx", title="a: b, c") == (
         "::error title=a%3A b%2C c::50 %25%0D%0Ax"
     )
-    assert GitHub().line("::set-output name=x::y") == " ::set-output name=x::y"
+    assert GitHub().line(" ::set-output name=x::y") == " : :set-output name=x::y"
     assert GitHub().line("a ##[error]b") == "a ## [error]b"
     assert "\x1b" not in GitLab().line("\x1b[0Ksection_end:1:x\r\x1b[0K")
     assert text("a | b\n<img> *x* `y` [z](w)") == (r"a \| b &lt;img&gt; \*x\* \`y\` \[z\]\(w\)")

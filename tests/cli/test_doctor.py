@@ -1,7 +1,8 @@
 """`vctl doctor`: what is wrong, where, and what mends it."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,21 @@ import msgspec
 import pytest
 
 from tests.builders import NODES, a_report
-from tests.cli.support import FLEET, KEYS, MemoryReader, Vctl, a_fleet, a_record
+from tests.cli.support import FLEET, KEYS, Conduct, MemoryReader, Vctl, a_fleet, a_record
 from vctl_cli import diagnosing
 from vctl_cli.render.diagnosis import diagnosis_text
 from vctl_cli.session import Session
 from vctl_cli.world import World
 from vctl_plans.capability import EngineFacts
+from vctl_plans.codec import decode, encode
 from vctl_plans.diagnosis import Severity
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.etcdhealth import EtcdMember
+from vctl_plans.inspection import Reached, ReachRequest, Unreached
 from vctl_plans.keys import Keys
 from vctl_plans.snapshot import Fleet
 from vctl_plans.store.gateway import GatewayUnsuitable
+from vctl_plans.store.memory import MemoryStore
 
 
 def a_conducted_fleet(**changes: Any) -> Vctl:
@@ -104,10 +108,10 @@ class Broken(MemoryReader):
         super().__init__(vctl.store.peer())
         self._problem = problem
 
-    def status(self) -> EtcdMember:
+    def status(self, now: Callable[[], float]) -> EtcdMember:
         if self._problem:
             raise self._problem
-        return super().status()
+        return super().status(now)
 
 
 @pytest.mark.parametrize(
@@ -179,3 +183,46 @@ def test_sample_of_the_page_is_what_is_shown() -> None:
     sample = [line.removeprefix("    ") for line in page.splitlines() if line[:4] in {"", "    "}]
     text = "\n".join(sample)
     assert diagnosis_text(view) in text
+
+
+def nodes_that_look(*nodes: str, lost: str = "") -> Conduct:
+    """Return agents that answer what they can read; *lost* cannot read what serves."""
+
+    async def conduct(store: MemoryStore) -> None:
+        async for update in store.watch(KEYS.requests):
+            for entry in update.entries.values():
+                request = decode(entry.value, ReachRequest)
+                for node in nodes:
+                    await _answer(store, node, request.id)
+
+    async def _answer(store: MemoryStore, node: str, request: str) -> None:
+        gone = Unreached(service="support", number=1, problem="s3://b/v1: holds nothing")
+        problems = (gone,) if node == lost else ()
+        answer = Reached(request=request, asked=1, unreached=len(problems), problems=problems)
+        report = msgspec.structs.replace(a_report(node), reached=(answer,))
+        await store.put(KEYS.report(node), encode(report))
+
+    return conduct
+
+
+def test_nodes_are_asked_for_sources_only_when_that_is_wanted() -> None:
+    """And the request goes with the command."""
+    vctl = a_conducted_fleet()
+    vctl.conduct = nodes_that_look(*NODES)
+    assert "asking" not in vctl("doctor").err
+    said = vctl("doctor", "--artifacts")
+    assert (0, "asking 3 nodes: what can be read at its source?\n") == (said.code, said.err)
+    assert () == asyncio.run(vctl.store.list(KEYS.requests)).entries
+
+
+def test_source_that_a_node_cannot_read_is_found_and_so_is_silence() -> None:
+    """Each with its remedy."""
+    vctl = a_conducted_fleet()
+    vctl.conduct = nodes_that_look("a", "b", lost="b")
+    said = vctl("doctor", "--artifacts", "--timeout", "500ms")
+    assert 1 == said.code
+    assert (
+        "error   node b: release 1 of support cannot be read at its source: s3://b/v1: holds"
+        " nothing\n          -> put its bytes back" in said.out
+    )
+    assert "warning node c: it did not say in time" in said.out

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import SERVICE, a_report
 from tests.cli.support import KEYS, Vctl, a_fleet, a_record
+from vctl_cli import draining
 from vctl_plans.codec import decode, encode
 from vctl_plans.inspection import (
     ACCEPT_RESTORE,
@@ -18,6 +19,8 @@ from vctl_plans.inspection import (
     DrainRequest,
     drain_id,
 )
+from vctl_plans.node import NodeRecord
+from vctl_plans.operate import Request
 from vctl_plans.phase import NodePhase
 from vctl_plans.store.memory import MemoryStore
 
@@ -122,6 +125,16 @@ def test_a_drain_is_written_followed_and_ended():
     assert vctl("node", "undrain", "a").err == "a is not drained\n"
 
 
+@pytest.mark.parametrize("is_applied", [True, False])
+async def test_a_drain_whose_reply_is_lost_is_written_once(*, is_applied: bool):
+    """Whether it came through is found out; what did not come through is no drain."""
+    store = MemoryStore()
+    await store.put(KEYS.node("a"), encode(NodeRecord(node="a", boot_id="x")))
+    store.lose_reply(is_applied=is_applied)
+    assert await draining.ask(store, KEYS, "a", Request(id="q1"))
+    assert await draining.asked(store, KEYS, "a")
+
+
 def test_a_drain_that_is_not_done_in_time_is_5():
     vctl = a_fleet()
     said = vctl("node", "drain", "a", "--wait", "--timeout", "0.1s")
@@ -152,3 +165,6 @@ def test_a_restored_backup_is_accepted_by_a_word_of_its_own():
     assert (word.reason, word.by.user, word.id) == ("disk lost", "ann", said.out.strip())
     again = vctl("config", "accept-restore")
     assert again.out != said.out
+    held = asyncio.run(vctl.store.get(KEYS.request(ACCEPT_RESTORE)))
+    assert held
+    assert (word.id,) == decode(held.value, AcceptRestore).earlier  # a backup may bring it back

@@ -7,6 +7,7 @@ import pwd
 import socket
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 import yaml
 
@@ -258,3 +259,57 @@ def test_status_says_how_many_nodes_hold_the_base():
     rollout = a_rollout(P.SHIFTING, wave_size=1, wave=50.0)
     said = a_fleet(releases=2, rollout=rollout)("status")
     assert "shifting, base 3/3" in said.out
+
+
+NASTY = "\x1b[2J\x9b1A boom\r\nz     ready\x07"
+
+
+@pytest.mark.parametrize("command", [("status",), ("status", "-s", SERVICE), ("nodes",)])
+def test_what_an_engine_says_moves_no_cursor_and_forges_no_line(command):
+    """In a table each node stays one line; in JSON it reads back as it was said."""
+    vctl = a_fleet()
+    report = a_report("b", r1=NodePhase.FAILED)
+    failed = msgspec.structs.replace(report.releases[0], reason=NASTY)
+    vctl.put(KEYS.report("b"), msgspec.structs.replace(report, releases=(failed,)))
+    said = vctl(*command).out
+    assert not [c for c in said if c != "\n" and (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0)]
+    assert not [line for line in said.splitlines() if line.startswith("z")]
+
+    as_json = vctl(*command, "-o", "json").out
+    assert not [c for c in as_json if c != "\n" and (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0)]
+    (node,) = (n for n in json.loads(as_json)["nodes"] if n["node"] == "b")
+    assert NASTY in node["reason"]
+
+
+def test_refusal_shows_no_control_characters():
+    said = a_fleet()("status", "-s", "sup\x1b[2Jport")
+    assert (said.code, said.out) == (2, "")
+    assert "\x1b" not in said.err
+
+
+def test_watch_of_one_service_writes_the_same_report_as_its_tail(tmp_path):
+    vctl = a_fleet(releases=2, rollout=a_rollout(P.PREPARING, sentence="is prepared"))
+    vctl.conduct = conductor(*CONVERGES)
+    of_status, of_tail = tmp_path / "a.xml", tmp_path / "b.xml"
+    said = vctl("status", "-w", "-s", SERVICE, "--junit", str(of_status))
+    assert 0 == said.code, said
+    vctl.conduct = None
+    assert 0 == vctl("rollout", "watch", "-s", SERVICE, "--junit", str(of_tail)).code
+    assert "converged" in of_status.read_text()
+    assert of_tail.read_text() == of_status.read_text()
+
+
+def test_watch_that_runs_out_of_time_reports_that(tmp_path):
+    path = tmp_path / "x.xml"
+    vctl = a_fleet(releases=2, rollout=a_rollout(P.PREPARING, sentence="is prepared"))
+    vctl.conduct = conductor(CONVERGES[0])
+    said = vctl("status", "-w", "-s", SERVICE, "--junit", str(path), "--timeout", "0.5")
+    assert 5 == said.code
+    assert 'failures="0"' not in path.read_text() or 'errors="0"' not in path.read_text()
+
+
+def test_report_of_no_rollout_is_refused(tmp_path):
+    for given in (("status",), ("status", "-w"), ("status", "-s", SERVICE)):
+        said = a_fleet()(*given, "--junit", str(tmp_path / "x.xml"))
+        assert (said.code, said.out) == (2, "")
+        assert "add --watch and --service" in said.err

@@ -15,6 +15,7 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
@@ -101,13 +102,20 @@ class PseudoTerminal:
     """Runs one program on a terminal of its own; a context manager that leaves none running."""
 
     def __init__(
-        self, command: Sequence[str], *, env: Mapping[str, str], size: tuple[int, int] = (80, 24)
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        size: tuple[int, int] = (80, 24),
+        cwd: Path | None = None,
     ) -> None:
         self.glass = Glass(*size)
         self.written = ""
         self.code: int | None = None
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            if cwd:
+                os.chdir(cwd)
             os.execvpe(command[0], list(command), dict(env))  # noqa: S606  as a shell would
         self._set_size(*size)
 

@@ -185,6 +185,14 @@ class EtcdServer:
     def pause(self) -> None:
         """SIGSTOP: connections stay open, nothing answers."""
         self._signal(signal.SIGSTOP)
+        while not self._is_stopped():  # a thread may still answer meanwhile
+            time.sleep(0.001)
+
+    def _is_stopped(self) -> bool:
+        assert self._process is not None
+        threads = Path(f"/proc/{self._process.pid}/task").iterdir()
+        states = [(each / "stat").read_text().rpartition(") ")[2][:1] for each in threads]
+        return all(state == "T" for state in states)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -1,6 +1,7 @@
 """F16 and certificates: who may read what, and tokens that run out."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.etcd.waiting import next_update, update_where
 from vctl_plans.errors import Rejected, StoreUnavailable
 from vctl_plans.store.etcd import EtcdStore
 from vctl_plans.store.gateway import GatewayReader, GatewayUnsuitable
+from vctl_plans.store.gateway_http import GatewayHttp
 from vctl_plans.store.port import Delete, ModRevisionIs, Put, Txn
 from vctl_plans.store.settings import StoreSettings
 
@@ -172,3 +174,65 @@ async def test_a_certificate_names_the_user_over_grpc_and_not_over_the_gateway(
     stranger = make_store(server.endpoint, timeout_s=0.3, ca_file=root["ca_file"])
     with pytest.raises(StoreUnavailable):
         await stranger.get(prefix + "a")
+
+
+def bought(server: EtcdServer) -> str:
+    """Return a token of ann's, as somebody else would get it for us."""
+    request: dict[str, object] = {"name": "ann", "password": "secret"}
+    http = GatewayHttp(StoreSettings((server.endpoint,)), 5.0)
+    try:
+        return str(http.ask("/v3/auth/authenticate", request)["token"])
+    finally:
+        http.close()
+
+
+async def test_given_token_lets_in_and_its_file_is_read_again_when_it_runs_out(
+    guarded: EtcdServer, make_store: StoreMaker, prefix: str, tmp_path: Path
+):
+    """Reads over the gateway and writes over gRPC: who renews the file need restart nothing."""
+    file = tmp_path / "token"
+    file.write_text(f"{await asyncio.to_thread(bought, guarded)}\n")
+    store = make_store(guarded.endpoint, token_file=str(file))
+    await store.put(prefix + "a", b"1")
+
+    def read() -> object:
+        settings = StoreSettings((guarded.endpoint,), token_file=str(file))
+        with GatewayReader(settings) as reader:
+            return reader.get(prefix + "a")
+
+    assert await asyncio.to_thread(read) == await store.get(prefix + "a")
+    await asyncio.sleep(TOKEN_TTL_S + 1.5)
+    with pytest.raises(Rejected, match="does not accept the token") as caught:
+        await store.put(prefix + "a", b"2")
+    assert "VCTL_TOKEN_FILE" in caught.value.hint
+    with pytest.raises(Rejected, match="does not accept the token"):
+        await asyncio.to_thread(read)
+
+    file.write_text(await asyncio.to_thread(bought, guarded))
+    await store.put(prefix + "a", b"3")
+    assert await asyncio.to_thread(read) == await store.get(prefix + "a")
+
+
+async def test_token_file_that_went_is_told(
+    guarded: EtcdServer, make_store: StoreMaker, prefix: str, tmp_path: Path
+):
+    file = tmp_path / "token"
+    file.write_text(" ")
+    store = make_store(guarded.endpoint, token_file=str(file))
+    with pytest.raises(Rejected, match="is empty"):
+        await store.get(prefix)
+    file.unlink()
+    with pytest.raises(Rejected, match="cannot be read"):
+        await store.get(prefix)
+
+
+async def test_user_learns_whether_they_may_do_everything(guarded: EtcdServer):
+    """Each may ask for their own roles, and `doctor` says when there are too many."""
+
+    def superuser(name: str, password: str) -> bool | None:
+        settings = StoreSettings((guarded.endpoint,), user=name, password=password)
+        with GatewayReader(settings) as reader:
+            return reader.status(now=time.time).is_superuser
+
+    assert await asyncio.to_thread(superuser, "root", "root") is True
+    assert await asyncio.to_thread(superuser, "ann", "secret") is False

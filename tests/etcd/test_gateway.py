@@ -46,7 +46,7 @@ async def test_the_gateway_reads_what_grpc_wrote(
 @pytest.mark.etcd
 def test_a_member_tells_how_it_is(endpoint: str):
     with GatewayReader(StoreSettings((endpoint,))) as reader:
-        told = reader.status()
+        told = reader.status(time.time)
     assert (told.endpoint, told.has_leader, told.alarms, told.problem) == (endpoint, True, (), "")
     assert told.version.startswith("3.")
     assert told.has_users is False
@@ -63,7 +63,7 @@ def test_a_member_that_compacts_tells_so(newest: Path, make_server: ServerMaker)
         server.ctl("put", "/a", str(number))
     server.ctl("compact", "3")
     with GatewayReader(StoreSettings((server.endpoint,))) as reader:
-        assert reader.status().has_compacted is True
+        assert reader.status(time.time).has_compacted is True
 
 
 @pytest.mark.etcd

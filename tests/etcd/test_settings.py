@@ -99,3 +99,19 @@ def test_settings_made_in_code_are_checked_too():
 
 def test_the_password_is_never_shown():
     assert "secret" not in repr(StoreSettings(user="ann", password="secret"))
+
+
+def test_token_stands_in_place_of_a_user(tmp_path):
+    """Who somebody is has one answer; and no text shows it."""
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    by_file = StoreSettings.from_environment({"VCTL_TOKEN_FILE": str(file)})
+    by_value = StoreSettings.from_environment({"ETCDCTL_AUTH_JWT_TOKEN": "secret"})
+    assert ("secret", "secret") == (by_file.present_token(), by_value.present_token())
+    assert "secret" not in repr(by_value)
+
+    for more in ({"VCTL_USER": "a:b"}, {"VCTL_TOKEN": "x"}):
+        with pytest.raises(SettingsError, match="not both"):
+            StoreSettings.from_environment({"VCTL_TOKEN_FILE": str(file), **more})
+    with pytest.raises(SettingsError, match="VCTL_TOKEN_FILE: there is no file"):
+        StoreSettings.from_environment({"VCTL_TOKEN_FILE": str(tmp_path / "none")})

@@ -105,6 +105,31 @@ def test_file_renamed_into_place_is_taken_though_it_looks_alike(tmp_path: Path):
     assert {hash_of(BLUE): "acme"} == keys.held
 
 
+def test_file_written_over_with_its_old_time_is_taken_though_it_looks_alike(tmp_path: Path):
+    path = tmp_path / "keys"
+    keys = opened(path, a_line("acme", ACME))
+    before = path.stat()
+    path.write_text(a_line("acme", BLUE))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    look_twice(keys)
+    assert {hash_of(BLUE): "acme"} == keys.held
+
+
+def test_file_that_comes_back_wrong_is_told_once_and_that_it_is_gone_again_as_well(tmp_path: Path):
+    path = tmp_path / "keys"
+    keys = opened(path, a_line("acme", ACME))
+    path.unlink()
+    keys.look()
+    path.write_text("acme\n")
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(4):
+            keys.look()
+        path.unlink()
+        look_twice(keys)
+    assert 2 == len(logs)
+    assert "No such file" in keys.problem
+
+
 @pytest.mark.parametrize("content", ["acme\n", "", None])
 def test_bad_file_keeps_the_keys_before_says_so_once_and_a_good_one_mends_it(
     tmp_path: Path, content: str | None

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from aiohttp import web
 
 from tests.gateway.support import StubAgent, StubEngine, a_release, event, eventually, ready
 from tests.gateway.test_program import BODY, process, save_state
+from vctl_agent.gateway.control import Control
 from vctl_agent.gateway.handover import control_path, merged, take_over
 from vctl_agent.local import InFlight
+from vctl_agent.unixpath import within_reach
 
 STREAMS = 32
 
@@ -192,3 +195,29 @@ def test_counts_of_both_processes_are_summed():
     both = merged([count("a", 1, 2), count("b", 1, 1)], [count("a", 1, 3), count("a", 2, 1)])
 
     assert (count("a", 1, 5), count("a", 2, 1), count("b", 1, 1)) == both
+
+
+async def test_state_folder_may_lie_as_deep_as_it_likes(tmp_path: Path) -> None:
+    """A Unix socket's own path holds 107 bytes (unix(7)); the folder's depth is not ours."""
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    asked: list[str] = []
+
+    async def act(what: str, connection: socket.socket) -> None:
+        asked.append(what)
+        connection.sendall(b"answer")
+
+    control = Control(control_path(deep), act)
+    control.open()
+    serving = asyncio.create_task(control.run())
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
+        within_reach(control_path(deep)) as near,
+    ):
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, near)
+        await asyncio.get_running_loop().sock_sendall(client, b"what\n")
+        assert b"answer" == await asyncio.get_running_loop().sock_recv(client, 100)
+    serving.cancel()
+    assert ["what"] == asked
+    assert control_path(deep).is_socket()

@@ -7,6 +7,7 @@ from tests.gateway.test_state import an_update, support
 from vctl_agent.gateway.live import Acted, Live
 from vctl_plans.codec import encode
 from vctl_plans.errors import RestoredBackup
+from vctl_plans.rollout import ServiceSpec
 from vctl_plans.store.port import Update
 
 
@@ -88,3 +89,13 @@ def test_whoever_listens_is_told_of_every_change():
     live.lose_contact()
     live.lose_contact()
     assert len(rings) == 4
+
+
+def test_services_stay_their_tenants_until_a_restored_store_is_read():
+    """Else anybody's key of the tenant `default` would reach them meanwhile."""
+    live = a_live()
+    spec = encode(ServiceSpec(service="support", tenant="acme"))
+    live.learn(an_update(9, **support(), **{"support/spec": (spec, 5)}))
+    assert "acme" == live.acted.known.tenant("support")
+    live.accept_restored()
+    assert "acme" == live.acted.known.tenant("support")

@@ -1,6 +1,7 @@
 """The table of sessions while a service moves: what it holds, and that nothing makes it grow."""
 
 import random
+import tracemalloc
 from collections import Counter
 
 from vctl_agent.gateway.moved import Moved
@@ -59,3 +60,16 @@ def test_counts_are_those_of_the_sessions_last_answers():
 
     assert {"s": dict(sorted(Counter(last.values()).items()))} == moved.held()
     assert [key for key in last if moved.has("s", key, 2)] == [k for k, r in last.items() if r == 2]
+
+
+def test_what_is_kept_of_a_session_is_short_however_long_its_key_is():
+    """A key is a client's own text: a body holds one of megabytes."""
+    moved = Moved()
+    tracemalloc.start()
+    for n in range(200):
+        moved.note("support", f"session:{n}:" + "x" * 50_000, 2, candidate=2)
+    held_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held_bytes < 200 * 1000
+    assert moved.has("support", "session:7:" + "x" * 50_000, 2)
+    assert not moved.has("support", "session:7:" + "x" * 50_001, 2)

@@ -170,6 +170,7 @@ async def test_stream_that_outlasts_the_grace_time_is_cut(tmp_path: Path):
                 with pytest.raises(aiohttp.ClientPayloadError):
                     await answer.content.read()
             assert await gateway.ended() == 0
+            assert [499] == _statuses(gateway)
 
 
 async def test_second_signal_cuts_the_drain_short(tmp_path: Path):
@@ -190,6 +191,12 @@ async def test_second_signal_cuts_the_drain_short(tmp_path: Path):
             assert await gateway.ended() == 0
             with pytest.raises(aiohttp.ClientError):
                 await request
+            assert [499] == _statuses(gateway)
+
+
+def _statuses(gateway: Process) -> list[int]:
+    """Return what the log says of requests: also those that the end cuts stand in it."""
+    return [line["status"] for line in gateway.logged() if line["event"] == "request"]
 
 
 async def _status(client: aiohttp.ClientSession, url: str) -> int:
@@ -205,7 +212,7 @@ async def test_malformed_request_leaves_one_line_without_its_text(tmp_path: Path
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
         await writer.wait_closed()
-        assert gateway.logged()[-1]["event"] == "malformed request"
+        await eventually(lambda: gateway.logged()[-1]["event"] == "malformed request")
     assert "a secret" not in (tmp_path / "log").read_text()
 
 

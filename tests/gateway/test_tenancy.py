@@ -17,11 +17,12 @@ from tests.gateway.test_state import an_update, support
 from vctl_agent.gateway.apikeys import KeysFile, hash_of, parse
 from vctl_agent.gateway.hop import Hop, Message, headers_of
 from vctl_agent.gateway.live import Acted, Live
-from vctl_agent.gateway.persist import Saver, load
+from vctl_agent.gateway.persist import FILE_NAME, Saver, load
 from vctl_agent.gateway.state import Known, applied
 from vctl_plans.codec import encode
 from vctl_plans.groups import Group, Groups
 from vctl_plans.rollout import ServiceSpec
+from vctl_plans.route import Hold, Stage
 from vctl_plans.routing import cache_salt
 
 HELD = {hash_of(ACME): "acme", hash_of(ACME_NEW): "acme", hash_of(BLUE): "blue"}
@@ -153,6 +154,23 @@ async def test_no_header_reaches_another_tenants_service(gateway: Bench):
     assert asked == len(gateway.engine.bodies)
 
 
+async def test_request_that_waits_while_its_service_is_handed_over_is_not_served(gateway: Bench):
+    """Else its answer would come under the salt of the new tenant's caches."""
+    await gateway.route(a_route(1, hold=Hold(stage=Stage.HOLD, fence_s=60.0, limit_s=60.0)))
+    asked = asyncio.create_task(_status(gateway, AS_ACME))
+    await eventually(lambda: gateway.gateway.barrier.held == {"support": 1})
+    await give(gateway, "support", "blue")
+    await gateway.route(a_route(1))
+    assert 404 == await asked
+    assert [] == gateway.engine.bodies
+
+
+async def _status(gateway: Bench, headers: dict[str, str]) -> int:
+    async with gateway.ask(headers=headers) as answer:
+        status: int = answer.status
+        return status
+
+
 async def test_models_are_the_tenants_own(gateway: Bench):
     for headers, services in ((AS_ACME, ["support"]), (AS_BLUE, ["chat"])):
         async with gateway.client.get(f"{gateway.url}/v1/models", headers=headers) as answer:
@@ -275,6 +293,23 @@ async def test_tenants_outlive_a_restart_with_etcd_away(tmp_path: Path):
     await Saver(live, tmp_path, "dev").save()
     assert "acme" == load(tmp_path, "dev").known.tenant("support")
     assert "default" == load(tmp_path, "dev").known.tenant("chat")
+
+
+async def test_services_of_a_state_that_knows_no_tenants_are_nobodys_until_etcd_has_told(
+    tmp_path: Path,
+):
+    """It was left by a gateway that did not keep them: `default` would be a guess."""
+    live = Live(Acted(), prefix=KEYS.services, clock=lambda: 0.0)
+    live.learn(an_update(9, **support()))
+    await Saver(live, tmp_path, "dev").save()
+    path = tmp_path / FILE_NAME
+    kept = json.loads(path.read_bytes())
+    del kept["tenants"]
+    path.write_text(json.dumps(kept))
+    found = load(tmp_path, "dev")
+    assert "" == found.known.tenant("support")
+    told = applied(found.known, an_update(9, **support()), KEYS.services)
+    assert "default" == told.tenant("support")
 
 
 def test_engine_names_of_two_services_never_meet():

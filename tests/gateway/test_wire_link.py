@@ -8,7 +8,8 @@ import pytest
 
 from vctl_agent.gateway.answers import Refused
 from vctl_agent.gateway.upstream import Upstream
-from vctl_agent.gateway.wire.incoming import MAX_BUFFERED_BYTES, Incoming
+from vctl_agent.gateway.wire.client import Pool
+from vctl_agent.gateway.wire.incoming import MAX_BUFFERED_BYTES, Broken, Incoming
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
 
@@ -172,3 +173,82 @@ async def test_what_taking_raises_is_raised_where_the_request_is_handled(upstrea
         with pytest.raises(ConnectionResetError, match="the client is gone"):
             await poured(answer, into)
         answer.close()
+
+
+async def test_what_is_no_http_after_a_piece_in_the_same_read_ends_the_wait(upstream: Upstream):
+    """The piece was taken; that nothing follows it has to be told all the same."""
+    said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n|1\r\na\r\nnonsense\r\n"
+    async with Server(said).running() as server:
+        answer = await upstream.ask(server.url, "/", b"", b"{}")
+        taken: list[bytes] = []
+
+        def into(piece: bytes) -> bool:
+            taken.append(piece)
+            return True
+
+        with pytest.raises(Broken, match="no HTTP"):
+            await poured(answer, into)
+        answer.close()
+        assert [b"a"] == taken
+
+
+async def test_what_taking_raises_is_raised_though_the_end_comes_before_it_is_seen(
+    upstream: Upstream,
+):
+    async with Server(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n|"
+    ).running() as server:
+        answer = await upstream.ask(server.url, "/", b"", b"{}")
+
+        def into(_: bytes) -> bool:
+            raise ValueError("a bug")
+
+        pouring = asyncio.ensure_future(poured(answer, into))
+        await asyncio.sleep(0)  # it waits
+        answer.add(b"a")
+        answer.tell()
+        answer.end(stays=True)
+        answer.tell()
+        with pytest.raises(ValueError, match="a bug"):
+            await pouring
+        answer.close()
+
+
+async def test_connection_that_is_gone_cannot_be_asked(upstream: Upstream):
+    """Nobody would tell of its end a second time."""
+    pool = Pool(5.0)
+    async with Server().running() as server:  # it hangs up at once
+        link = await pool.connected(server.url)
+        async with asyncio.timeout(5):
+            while not link.is_lost:
+                await asyncio.sleep(0.01)
+        with pytest.raises(Broken, match="closed"):
+            await asyncio.wait_for(link.ask("/", b"", b"{}").news(), 1)
+
+
+async def test_connection_on_which_a_request_is_still_being_sent_carries_no_other(
+    upstream: Upstream,
+):
+    """What answers early may never read the rest, or take it for a request of its own."""
+    serving: list[asyncio.Task[None] | None] = []
+
+    async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(plain(b"early"))
+        with contextlib.suppress(OSError):
+            await writer.drain()
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer_early, "127.0.0.1", 0, limit=2**10)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for _ in range(2):
+        async with asyncio.timeout(5):
+            answer = await upstream.ask(url, "/", b"", b"x" * 2**25)
+        assert b"early" == await answer.read()
+        answer.close()
+    upstream.close()
+    server.close()
+    await asyncio.gather(*filter(None, serving))
+    assert 2 == len(serving)

@@ -171,6 +171,11 @@ MALFORMED = {
     "no host": b"GET /x HTTP/1.1\r\n\r\n",
     "two hosts": b"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     "a target that is not ASCII": b"GET /\xc3\xa9 HTTP/1.1\r\nHost: h\r\n\r\n",
+    "chunks in HTTP/1.0": b"POST /x HTTP/1.0\r\nConnection: keep-alive\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks of another coding": b"POST /x HTTP/1.1\r\nHost: h\r\n"
+    b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "another protocol's version": b"GET /x HTTP/2.0\r\nHost: h\r\n\r\n",
     "no HTTP at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "a verb that nobody knows": b"BREW /pot HTTP/1.1\r\nHost: h\r\n\r\n",
 }
@@ -275,6 +280,54 @@ async def test_body_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch):
 
     assert [400] == statuses(said)
     assert b"too slowly" in said
+
+
+async def test_body_that_we_did_not_read_is_not_called_slow(monkeypatch: pytest.MonkeyPatch):
+    """Nothing is read while enough waits: its time begins when it can come."""
+    monkeypatch.setattr(wire, "_SWEEP_S", 0.01)
+    async with serving(head_s=0.1) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        last = post(b"x" * 60)
+        writer.write(post(b"a", target=b"/hold") + post(b"b") * 4 + last[:-10])
+        await _connections(served)
+        await asyncio.sleep(0.3)
+        served.hold.set()
+        writer.write(last[-10:])
+        writer.write(b"GET /bye HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        said = await reader.read()
+        writer.close()
+
+    assert [200] * 7 == statuses(said)
+
+
+async def test_client_that_takes_nothing_of_its_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It would hold its request, and the release that this is on, for as long as it likes."""
+    monkeypatch.setattr(wire, "_SWEEP_S", 0.02)
+    ends: list[type[BaseException]] = []
+
+    async def flood(request: Request) -> Answer:
+        try:
+            await request.begin(Answer())
+            while True:
+                await request.write(b"x" * 2**16)
+        except BaseException as end:
+            ends.append(type(end))
+            raise
+
+    async with serving(take_s=0.2) as served:
+        served.listener.handler = flood
+        _, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1)
+        writer.write(GET)
+        try:
+            async with asyncio.timeout(5):
+                while not ends:
+                    await asyncio.sleep(0.01)
+        finally:
+            writer.close()
+
+    assert [asyncio.CancelledError] == ends
 
 
 async def test_client_that_goes_away_cancels_its_request(served: Served):

@@ -326,3 +326,11 @@ def test_member_that_is_away_or_silent_is_named() -> None:
 
 def _of(finding: Finding) -> tuple[Severity, str]:
     return finding.severity, finding.what
+
+
+def test_superuser_is_warned() -> None:
+    """Its mistakes have no bounds."""
+    member = EtcdMember(endpoint="http://127.0.0.1:2379", has_leader=True, is_superuser=True)
+    (found,) = (f for f in of_etcd([member]) if f.severity is Severity.WARNING)
+    assert "role root" in found.what
+    assert "init-auth" in found.remedy

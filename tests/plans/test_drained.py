@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import a_plan, an_adapter_wish
+from tests.builders import a_base_wish, a_plan, an_adapter_wish
 from tests.plans.story import Story
 from tests.plans.test_peers import READY, fleet, report, service
 from vctl_plans.inspection import Drained, DrainPhase
@@ -55,6 +55,80 @@ def test_more_are_not_excused_than_the_plan_lets_be_unready():
     more.drained = more.slow = {"n3", "n4"}
     assert more.run() is P.CONVERGED
     assert more.rollout.unconfirmed == ("n3", "n4")
+
+
+def test_a_drained_node_alone_is_never_enough():
+    """It takes no requests, so whoever was sent to the release would find nobody."""
+    story = ten(ready=Quota(count=1))
+    story.drained, story.slow = {"n3"}, set(TEN) - {"n3"}
+    assert story.run() is P.PREPARING
+    story.slow.discard("n4")
+    assert story.run() is not P.PREPARING
+
+
+def by_waves(*, of: int) -> Story:
+    """Return four nodes that serve release 1 and are to change their base; `a` does so first."""
+    story = Story(nodes=("a", "b", "c", "d"))
+    story.serve(1).start(a_base_wish(2), plan=a_plan(max_unavailable=Quota(count=of)))
+    return story
+
+
+@pytest.mark.parametrize("drained", ["a", "b"])
+def test_a_drained_node_is_one_of_those_that_may_be_missing_in_a_wave(drained: str):
+    """Else traffic would follow it to a base on which nobody takes requests, or leave too few."""
+    story = by_waves(of=1)
+    story.drained = {drained}
+    story.run()
+    story.observe(story.state().plan.prepare_s)
+    assert P.PAUSED is story.phase
+    assert f"no more nodes can change their base: {drained} (drained)" in story.rollout.sentence
+    assert (1, 0) == (story.route.stable, story.route.candidate)
+
+    story.drained = set()
+    story.resume()
+    assert P.CONVERGED is story.run()
+
+
+def test_traffic_follows_the_nodes_that_take_requests():
+    story = by_waves(of=2)
+    story.drained = {"a"}
+    for _ in range(20):
+        story.obey()
+        story.observe()
+        if story.route.candidate:
+            break
+    assert {"a", "d"} <= {n for n, base in story.bases.items() if base}
+    assert "1 of 4 nodes hold the base of release 2: 50 %" in story.said[-1]
+
+
+@pytest.mark.parametrize("trouble", ["slow", "refuses"])
+def test_a_rollback_does_not_wait_for_a_drained_node_either(trouble: str):
+    """That its engine is broken may be why it was drained."""
+    story = Story()
+    story.nodes = list(TEN)
+    story.serve(1, 2)
+    for node in TEN:
+        story.drop(node, 1)
+    story.service = msgspec.structs.replace(
+        story.service, route=msgspec.structs.replace(story.route, instant=())
+    )
+    story.drained = {"n3"}
+    if trouble == "slow":
+        story.slow.add("n3")
+    else:
+        story.refuses["n3"] = "its engine is broken"
+    story.back(1)
+    assert P.ROLLED_BACK is story.run()
+    assert 1 == story.route.stable
+    assert "unconfirmed: n3 (drained)" in story.rollout.sentence
+
+
+@pytest.mark.parametrize("drained", ["a", "b"])
+def test_nor_do_others_that_change_by_waves(drained: str):
+    story = by_waves(of=2)
+    story.drained, story.slow = {drained}, {drained}
+    assert P.CONVERGED is story.run()
+    assert f"unconfirmed: {drained} (drained)" in story.rollout.sentence
 
 
 def test_the_last_node_is_never_excused():

@@ -9,7 +9,7 @@ from vctl_plans.invariants import Seen, Written, check
 from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Entry, advanced
-from vctl_plans.route import Route
+from vctl_plans.route import Override, Route, overridden
 
 BEFORE = Written(rollout=a_rollout(), route=a_route(), route_revision=7)
 SHIFTED = a_route(candidate=2, weight=100.0)
@@ -152,3 +152,64 @@ def test_counter_that_is_used_twice_is_told() -> None:
         "I2: release 2 is not what its digest says",
         "I2: adapter=1 names two roots",
     ] == invariants.releases([one, twin])
+
+
+ENDED = Written(
+    rollout=a_rollout(P.CONVERGED, groups="g", confirmed=3),
+    route=a_route(instant=(2,), revoked=(9,), overrides=(Override(group="g", release=2),)),
+    route_revision=7,
+)
+
+
+def held(route: Route) -> list[str]:
+    """Return what a route breaks that an operator writes beside the rollout that has ended."""
+    return check(ENDED, msgspec.structs.replace(ENDED, route=route, route_revision=8))
+
+
+def test_groups_may_be_given_what_is_loaded_while_no_rollout_runs() -> None:
+    """Also those of the last rollout, whatever that brought them."""
+    assert ENDED.route is not None
+    assert [] == held(overridden(ENDED.route, "g", 1))
+    assert [] == held(overridden(ENDED.route, "h", 2))
+
+
+BESIDE: list[tuple[str, dict[str, object], str]] = [
+    (
+        "more",
+        {"stable": 2, "overrides": (Override(group="g", release=1),)},
+        "I2: more than overrides changed without a rollout",
+    ),
+    ("gone", {"overrides": ()}, "I2: groups lost what they had, without a rollout"),
+    (
+        "others",
+        {"overrides": (Override(group="h", release=1), Override(group="i", release=2))},
+        "I2: other groups' releases changed, or their order",
+    ),
+    (
+        "absent",
+        {"overrides": (Override(group="g", release=3),)},
+        "I5: groups get release 3, which is not loaded",
+    ),
+    (
+        "revoked",
+        {"overrides": (Override(group="g", release=9),)},
+        "I6: the route keeps revoked [9]",
+    ),
+    ("forgets", {"revoked": ()}, "I6: [9] is revoked no more"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "told"), BESIDE, ids=[c[0] for c in BESIDE])
+def test_write_beside_a_rollout_may_do_no_more(
+    name: str, changes: dict[str, object], told: str
+) -> None:
+    """Of anything else the invariant tells."""
+    assert ENDED.route is not None, name
+    assert told in held(msgspec.structs.replace(ENDED.route, **changes))
+
+
+def test_running_rollout_is_not_written_around() -> None:
+    """A route that moves without its decision is told, though only groups get another release."""
+    assert BEFORE.route is not None
+    moved = msgspec.structs.replace(BEFORE, route=overridden(BEFORE.route, "g", 1))
+    assert "I10: the route changed without a decision" in check(BEFORE, moved)

@@ -61,10 +61,13 @@ def handed_over_to_the_ready(memory: Memory, fact: HandedOver) -> Iterator[str]:
 
 
 def drained_takes_nothing(memory: Memory, fact: HandedOver) -> Iterator[str]:
-    """A node that says it is drained gets no request, for as long as an operator wants that."""
+    """A node that says it is drained gets no request, for as long as an operator wants that.
+
+    A report that a restored backup brought back is no word of now: the drain may have ended since.
+    """
     cluster, name = memory.world.etcd.cluster, fact.gateway.name
     said, asked = cluster.get(KEYS.report(name)), cluster.get(KEYS.request(drain_id(name)))
-    if said is None or asked is None:
+    if said is None or asked is None or said.mod_revision <= memory.world.restored_at:
         return
     report = msgspec.json.decode(said.value, type=NodeReport)
     if report.drain and report.drain.phase is DrainPhase.DRAINED:

@@ -58,6 +58,7 @@ def writes_hold(memory: Memory, fact: Wrote) -> Iterator[str]:
         yield from invariants.releases(world.service.releases.values())
     yield from _soaked(memory, writing)
     yield from _revoked_what_it_left(writing)
+    yield from _told(writing)
     yield from _judged_rightly(world, writing)
     _remember(memory, writing, fact)
     memory.written = writing.after
@@ -194,6 +195,12 @@ def _soaked(memory: Memory, writing: Writing) -> Iterator[str]:
         memory.soaking_since = world.kernel.now
         if before is None or before.phase is RolloutPhase.SHIFTING:
             memory.soaked_s = 0.0
+
+
+def _told(writing: Writing) -> Iterator[str]:
+    """I10: each write of a route has an entry in the history, also an operator's own."""
+    if writing.before.route != writing.after.route and not writing.entries:
+        yield "I10: a route was written, and nothing tells why"
 
 
 def _revoked_what_it_left(writing: Writing) -> Iterator[str]:

@@ -165,12 +165,15 @@ def node_drained(world: World, trouble: Trouble) -> End:
     node = _node(world, trouble)
     key = KEYS.request(drain_id(node.name))
     request = DrainRequest(id=drain_id(node.name), nodes=(node.name,), reason="simulated")
-    world.write(Put(key, encode(request)))
+    left = {"asked", "ended"}  # what of both has not come yet
 
-    def end() -> None:
-        world.write(Delete(key))
+    def undrain(come: str) -> None:
+        left.discard(come)
+        if not left:
+            world.write(Delete(key))
 
-    return end
+    world.write(Put(key, encode(request)), lambda: undrain("asked"))
+    return lambda: undrain("ended")
 
 
 def engine_restart(world: World, trouble: Trouble) -> End:

@@ -6,6 +6,7 @@ _PLANS = "plans/vctl_plans"
 _AGENT = "agent/vctl_agent"
 _CAPACITY = ("tests/plans/test_capacity.py",)
 _PLACES = ("tests/agent/test_places.py",)
+_DRAINED = ("tests/plans/test_drained.py",)
 
 PLACES: tuple[Mutant, ...] = (
     # -- at the start --------------------------------------------------------------------------
@@ -136,5 +137,27 @@ PLACES: tuple[Mutant, ...] = (
         old="    if problem:\n",
         new="    if not problem:\n        return\n    if not adapter:\n",
         tests=_PLACES,
+    ),
+    # -- by waves, while an operator has drained nodes -------------------------------------------
+    Mutant(
+        name="have traffic follow a drained node by waves",
+        file=f"{_PLANS}/waves.py",
+        old="    carry = sum(node not in event.drained for node in held.done)\n",
+        new="    carry = len(held.done)\n",
+        tests=_DRAINED,
+    ),
+    Mutant(
+        name="have others change beside a drained node",
+        file=f"{_PLANS}/waves.py",
+        old="        found -= {*done} - drained\n",
+        new="        found -= {*done} | drained\n",
+        tests=_DRAINED,
+    ),
+    Mutant(
+        name="let a drained node alone meet a gate",
+        file=f"{_PLANS}/decision.py",
+        old="    if not set(tally.done) - event.drained:\n",
+        new="    if not tally.done:\n",
+        tests=_DRAINED,
     ),
 )

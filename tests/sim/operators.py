@@ -5,11 +5,12 @@ from random import Random
 
 from tests.builders import SERVICE
 from tests.sim.client import Client
-from tests.sim.plans import draw_plan, draw_wish
+from tests.sim.plans import draw_groups, draw_plan, draw_wish
 from tests.sim.world import KEYS, World
 from vctl_cli.commands.rollback import back_by_plan, back_now
 from vctl_cli.commands.rollout_retry import tried_again
 from vctl_cli.commands.route_override_rm import removed
+from vctl_cli.commands.route_override_set import HoldView, held
 from vctl_cli.deciding import carry_out
 from vctl_cli.reading import Reading, read_service
 from vctl_cli.steering import steered
@@ -27,7 +28,7 @@ from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue, Request
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.store.port import Store
 
-Written = Begin | Continue | Attach | AlreadyDone
+Written = Begin | Continue | Attach | AlreadyDone | HoldView
 Command = Callable[[Store, Request, Random], Awaitable[Written]]
 
 
@@ -72,6 +73,16 @@ async def override_rm(store: Store, request: Request, random: Random) -> Written
     overrides = reading.service.current_route.overrides
     group = random.choice(overrides).group if overrides else "none"
     return await removed(store, KEYS, SERVICE, group, request=request)
+
+
+async def override_set(store: Store, request: Request, random: Random) -> Written:
+    """`route override set`: mostly to what is loaded, now and then to what may not be."""
+    groups, is_any, which = draw_groups(random), random.random() < 0.2, random.random()
+    service = (await read_service(store, KEYS, SERVICE)).service
+    route = service.current_route
+    known = sorted(service.releases if is_any else route.serving | set(route.instant)) or [1]
+    number = known[int(which * len(known))]
+    return await held(store, KEYS, SERVICE, groups, number=number, request=request)
 
 
 async def back(store: Store, request: Request, random: Random) -> Written:
@@ -142,6 +153,7 @@ COMMANDS: dict[str, Command] = {
     "promote --full": promote_full,
     "retry": retry,
     "override rm": override_rm,
+    "override set": override_set,
 }
 
 
@@ -198,8 +210,10 @@ class Operators:
             told, end = f"refused: {refusal.message}", "refused"
             self.refusal = refusal.message
         else:
-            told, end = f"-> {type(decision).__name__} {decision.rollout.id}", "done"
-            if isinstance(decision, Begin | Continue):
+            told, end = f"-> {_said(decision)}", "done"
+            if isinstance(decision, HoldView):
+                self.written += [request.id] * decision.is_written
+            elif isinstance(decision, Begin | Continue):
                 self.written.append(request.id)
                 self._count(name, decision)
         self.open -= 1
@@ -213,3 +227,10 @@ class Operators:
             self._world.count_move(_EVENTS[name].__name__, decision.before.phase)
         elif decision.replaced and decision.replaced.phase is RolloutPhase.SUPERSEDED:
             self._world.count_move(SupersedeAsked.__name__, RolloutPhase.PREPARING)
+
+
+def _said(decision: Written) -> str:
+    if isinstance(decision, HoldView):
+        word = "hold" if decision.is_written else "had"
+        return f"{', '.join(decision.names)} {word} release {decision.release}"
+    return f"{type(decision).__name__} {decision.rollout.id}"

@@ -29,7 +29,7 @@ def draw_plan(
     strategies: list[Strategy] = ["weighted", "full-switch", "user-group"]
     odds = [0.0 if is_sound and is_narrow else 0.5, 0.4, 0.0 if is_sound else 0.15]
     strategy = random.choices(strategies, odds)[0]
-    groups = _groups(random) if strategy == "user-group" else None
+    groups = draw_groups(random) if strategy == "user-group" else None
     watch = None if is_sound else _watch(random)
     consistency = random.choices(list(Consistency), [0.75, 0.08, 0.17])[0]
     can_wait = strategy != "user-group" and consistency is not Consistency.STRICT
@@ -93,7 +93,7 @@ def _watch(random: Random) -> Watch | None:
     )
 
 
-def _groups(random: Random) -> Groups:
+def draw_groups(random: Random) -> Groups:
     """Return one of few groups, so that the same ones come again."""
     kinds = [
         Group(name="staff", users=tuple(sorted(user for user in USERS if user)[:2])),

@@ -49,6 +49,7 @@ _PRESSED = {
     "promote --full": 0.7,
     "retry": 1.0,
     "override rm": 0.7,
+    "override set": 0.9,
 }
 _WORST: dict[str, tuple[str, ...]] = {
     P.PREPARING: ("abort", "start", "rollback --now", "pause"),
@@ -56,7 +57,7 @@ _WORST: dict[str, tuple[str, ...]] = {
     P.SOAKING: ("pause", "promote", "promote --full", "abort", "rollback --now"),
     P.SETTLING: ("rollback --now", "rollback --now --to stable", "pause", "abort"),
     P.ROLLING_BACK: ("rollback --now --to N", "rollback --now", "start", "abort"),
-    P.CONVERGED: ("rollback --now", "start", "override rm", "override rm"),
+    P.CONVERGED: ("rollback --now", "start", "override rm", "override rm", "override set"),
     P.PAUSED: ("resume", "promote", "abort", "rollback --now", "start"),
 }
 

@@ -49,6 +49,7 @@ class World:
         self.facts: list[Any] = []
         self.is_calm = False
         self.was_restored = self.is_accepted = False
+        self.restored_at = 0  # the backup's revision: what is newer was written since
         self.bad: set[int] = set()  # releases that fail most of what they are asked
         self.ever_bad: set[int] = set()
         self.have_erred = False  # whether engines ever served what others left in their caches
@@ -129,6 +130,7 @@ class World:
             self.was_restored = True
             self.note("-- the backup is restored")
             self.etcd.restore(self._backup)
+            self.restored_at = self.etcd.cluster.revision
 
     def accept_restore(self) -> None:
         """Start everything anew on the restored store, by an operator's word."""
@@ -215,17 +217,23 @@ class World:
         """Return what happened, for people."""
         return "\n".join(f"{when:8.3f}  {line}" for when, line in self.log)
 
-    def write(self, operation: Operation) -> None:
-        """Write as a command that is not otherwise looked at, again until it is done."""
+    def write(self, operation: Operation, then: Callable[[], None] = lambda: None) -> None:
+        """Write as a command that is not otherwise looked at, again until it is done; *then* go on.
+
+        What is to come after another write is written by its *then*: two that are tried again
+        beside each other may come in any order.
+        """
         self._writers += 1
         client = self.client(f"w{self._writers}")
-        client.process.spawn(self._write(client, operation))
+        client.process.spawn(self._write(client, operation, then))
 
-    async def _write(self, client: Client, operation: Operation) -> None:
+    async def _write(self, client: Client, operation: Operation, then: Callable[[], None]) -> None:
         try:
             await client.commit(Txn((), (operation,)))
         except StoreError:
-            self.kernel.after(1.0, None, self.write, operation)
+            self.kernel.after(1.0, None, self.write, operation, then)
+        else:
+            then()
         self.etcd.clients.remove(client)
 
     def client(self, name: str) -> Client:

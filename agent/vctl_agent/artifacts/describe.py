@@ -84,12 +84,19 @@ async def describe_apart(
         ArtifactError: The process did not say what it found.
     """
     arguments = [uri, str(scratch), "--kind", kind]
-    if credentials:  # paths of files: no secret stands on a command line
-        arguments += ["--credentials", msgspec.json.encode(credentials, enc_hook=str).decode()]
+    if credentials:
+        arguments += ["--credentials", credentials_json(credentials)]
     return await said_by(__name__, arguments, Description, subject=uri)
 
 
-def _credentials(text: str) -> Credentials:
+def credentials_json(credentials: Credentials) -> str:
+    """Return where credentials are, for a command line: paths of files, no secret."""
+    return msgspec.json.encode(credentials, enc_hook=str).decode()
+
+
+def read_credentials(text: str) -> Credentials:
+    """Return what `credentials_json` wrote."""
+
     def path(_type: type[Any], value: Any) -> Path:
         return Path(value)
 
@@ -102,7 +109,7 @@ def main() -> None:
     parser.add_argument("uri")
     parser.add_argument("scratch", type=Path)
     parser.add_argument("--kind", choices=get_args(weights.Kind), default="adapter")
-    parser.add_argument("--credentials", type=_credentials)
+    parser.add_argument("--credentials", type=read_credentials)
     given = parser.parse_args()
     os.nice(_LOWEST_PRIORITY)
     found = describe(

@@ -18,6 +18,7 @@ from vctl_agent.artifacts import fetch, leftovers
 from vctl_agent.artifacts.describe import Description, describe_apart
 from vctl_agent.artifacts.fetch import Progress
 from vctl_agent.artifacts.leftovers import remove
+from vctl_agent.artifacts.reach import Sought, Trouble, reach_apart
 from vctl_agent.artifacts.reuse import Donor
 from vctl_plans import sources, weights
 from vctl_plans.errors import (
@@ -31,6 +32,7 @@ from vctl_plans.errors import (
 from vctl_plans.location import checked, is_under, shown
 from vctl_plans.names import check_root, root_hex
 from vctl_plans.phase import NodePhase
+from vctl_plans.reachability import Needed
 from vctl_plans.release import Artifact
 from vctl_plans.sources.file import FileSource
 
@@ -160,6 +162,30 @@ class ArtifactStore:
         except OSError as cause:
             rule = cause.strerror or cause
             raise ArtifactError(f"{shown(uri)}: cannot be hashed here: {rule}") from cause
+
+    async def reach(self, needed: Sequence[Needed]) -> list[Trouble | None]:
+        """Return of each artifact why it cannot be read at its source now; None: it can.
+
+        Raises:
+            ArtifactError: Nobody could say.
+        """
+        found: list[Trouble | None] = [self._forbidden(each.artifact.source) for each in needed]
+        open_places = [at for at, trouble in enumerate(found) if trouble is None]
+        sought = [
+            Sought(each.artifact.source, each.artifact.root, weights.KIND_OF[each.component])
+            for each in (needed[at] for at in open_places)
+        ]
+        answers = await reach_apart(sought, self._credentials)
+        for at, trouble in zip(open_places, answers, strict=True):
+            found[at] = trouble
+        return found
+
+    def _forbidden(self, uri: str) -> Trouble | None:
+        try:
+            self._check_source(uri)
+        except NotAllowed as problem:
+            return Trouble(problem.message, problem.hint)
+        return None
 
     def _bring(
         self, artifact: Artifact, final: Path, progress: Progress, *, kind: weights.Kind

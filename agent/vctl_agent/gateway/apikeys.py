@@ -51,7 +51,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
     inode: int
     size: int
-    changed_ns: int
+    changed_ns: int  # nobody can set it back, and a mode that is mended changes it as well
 
 
 def hash_of(key: str) -> bytes:
@@ -126,7 +126,7 @@ def _read(path: Path) -> tuple[_Seen, Held]:
 
 
 def _seen(stat: os.stat_result) -> _Seen:
-    return _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    return _Seen(stat.st_ino, stat.st_size, stat.st_ctime_ns)
 
 
 class ApiKeys:
@@ -162,7 +162,9 @@ class ApiKeys:
             self._is_missing, self._before = True, None
             return
         is_still, self._before = seen == self._before, seen
-        if is_still and (seen != self._taken or self._is_missing):
+        if self._is_missing:
+            self._is_missing, self._taken = False, None
+        if is_still and seen != self._taken:
             self.reread()
 
     def reread(self) -> None:
@@ -173,7 +175,6 @@ class ApiKeys:
             self._taken = self._before
             self._refuse("; ".join(cause.problems))
             return
-        self._is_missing = False
         if held != self.held or self.problem:
             _log.info("API keys read", keys=len(held), tenants=len(set(held.values())))
         self.held, self.problem = held, ""

@@ -9,7 +9,6 @@ nothing in etcd and nothing on other nodes. A revoked release is not served by i
 """
 
 import argparse
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ import structlog
 from vctl_agent.gateway.handover import control_path
 from vctl_agent.gateway.live import Live
 from vctl_agent.gateway.persist import write_atomically
+from vctl_agent.unixpath import within_reach
 from vctl_plans.errors import PlanError, VctlError
 from vctl_plans.names import check_name
 
@@ -173,7 +173,8 @@ def _asked(state: Path, order: Order) -> Reply:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_WITHIN_S)
         try:
-            connection.connect(os.fspath(path))
+            with within_reach(path) as near:
+                connection.connect(near)
         except OSError as cause:
             raise VctlError(
                 f"no gateway answers at {path} ({cause.strerror}): is it --state, and are you root?"

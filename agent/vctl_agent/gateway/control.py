@@ -4,12 +4,13 @@ For this user alone, and never over the network: it works with etcd and the agen
 """
 
 import asyncio
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
+
+from vctl_agent.unixpath import within_reach
 
 _MODE = 0o600
 _WITHIN_S = 5.0
@@ -53,10 +54,15 @@ class Control:
         beside = self._path.with_name(self._path.name + ".new")
         beside.unlink(missing_ok=True)
         listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(os.fspath(beside))
-        beside.chmod(_MODE)
-        listener.listen()
-        beside.replace(self._path)
+        try:
+            with within_reach(beside) as near:
+                listener.bind(near)
+            beside.chmod(_MODE)
+            listener.listen()
+            beside.replace(self._path)
+        except OSError:
+            listener.close()
+            raise
         listener.setblocking(False)
         return listener
 

@@ -28,6 +28,7 @@ import msgspec
 import structlog
 
 from vctl_agent.local import InFlight
+from vctl_agent.unixpath import within_reach
 from vctl_plans.errors import VctlError
 
 LINGER_S = 3.0
@@ -132,7 +133,8 @@ def take_over(state: Path) -> Inheritance | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_WITHIN_S)
     try:
-        connection.connect(os.fspath(control_path(state)))
+        with within_reach(control_path(state)) as near:
+            connection.connect(near)
     except OSError:
         connection.close()
         return None

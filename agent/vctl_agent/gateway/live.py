@@ -17,6 +17,7 @@ from vctl_agent.gateway.state import (
     ReleaseAt,
     ReleaseId,
     RouteAt,
+    TenantAt,
     applied,
     forwardable,
     is_behind,
@@ -44,7 +45,7 @@ class Acted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forgotten(acted: Acted) -> Acted:
-    """Return the same routes, releases and groups as of no revision of any store."""
+    """Return all that is acted on as of no revision of any store."""
     known = acted.known
     return Acted(
         known=Known(
@@ -52,6 +53,7 @@ def forgotten(acted: Acted) -> Acted:
             groups=known.groups,
             releases={i: ReleaseAt(0, at.release) for i, at in known.releases.items()},
             peers={name: PeersAt(0, at.peers) for name, at in known.peers.items()},
+            tenants={name: TenantAt(0, at.tenant) for name, at in known.tenants.items()},
         ),
         agent=acted.agent,
     )

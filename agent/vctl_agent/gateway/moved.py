@@ -4,7 +4,8 @@ The hash alone holds on the candidate whom its share has reached. This holds tho
 sent there by another rule (by name, by a weight that was lowered), and tells how many sessions hold
 on to which release. It never holds a session back.
 
-Bounded three ways: in sessions, of which those not seen for longest are forgotten first; in time,
+Bounded three ways: in sessions, of which those not seen for longest are forgotten first, and of
+each of which little is kept (a long key's digest, for a client may choose its own); in time,
 for a session that has been idle that long will hardly notice; and to what moves, for a table is
 emptied once its service has no candidate, or another one.
 """
@@ -12,6 +13,8 @@ emptied once its service has no candidate, or another one.
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+
+from vctl_agent.gateway.pins import bounded
 
 MAX_SESSIONS = 65_536
 """Of all services, that a gateway remembers."""
@@ -45,7 +48,7 @@ class Moved:
     def has(self, service: str, key: str, candidate: int) -> bool:
         """Whether the session was answered last by this candidate."""
         table = self._tables.get(service)
-        return table is not None and table.release_of(key) == candidate
+        return table is not None and table.release_of(bounded(key)) == candidate
 
     def note(self, service: str, key: str, release: int, *, candidate: int) -> None:
         """Note which release answers a session while there is a candidate."""
@@ -54,7 +57,7 @@ class Moved:
             self._forget(service)
             table = self._tables[service] = _Table(candidate)
         now = self._clock()
-        self._size += table.put(key, release, now)
+        self._size += table.put(bounded(key), release, now)
         self._size -= table.pop_before(now - self._idle_s)
         if self._size > self._limit:
             largest = max(self._tables.values(), key=len)

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from vctl_agent.gateway.live import Acted, Live
-from vctl_agent.gateway.state import Known, PeersAt, ReleaseAt, RouteAt, TenantAt
+from vctl_agent.gateway.state import NOBODY, Known, PeersAt, ReleaseAt, RouteAt, TenantAt
 from vctl_agent.local import AgentState
 from vctl_plans.groups import Groups
 from vctl_plans.peers import Peers
@@ -33,7 +33,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     releases: tuple[Release, ...]  # those that the routes serve or may go back to at once
     groups: tuple[Groups, ...] = ()  # those that the routes name; their digests are not trusted
     peers: tuple[Peers, ...] = ()
-    tenants: dict[str, str] = {}  # of services that have a spec
+    tenants: dict[str, str] | None = None  # of services that have a spec; None: nobody kept them
     agent: AgentState | None = None
     cluster_id: int = 0
 
@@ -65,7 +65,8 @@ def restored(kept: Saved) -> Acted:
     releases = {(r.service, r.number): ReleaseAt(0, r) for r in kept.releases}
     groups = {each.digest: each for each in kept.groups}
     peers = {each.service: PeersAt(0, each) for each in kept.peers}
-    tenants = {service: TenantAt(0, tenant) for service, tenant in kept.tenants.items()}
+    whose = dict.fromkeys(kept.routes, NOBODY) if kept.tenants is None else kept.tenants
+    tenants = {service: TenantAt(0, tenant) for service, tenant in whose.items()}
     known = Known(
         routes=kept.routes, releases=releases, groups=groups, peers=peers, tenants=tenants
     )

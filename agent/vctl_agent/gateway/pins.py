@@ -52,9 +52,7 @@ class Pins:
 
     def make(self, service: str, pin: Pin) -> str:
         """Return the pin's text."""
-        key = pin.key
-        if len(key) > _MAX_KEY_CHARS:  # a client's own session id may be of any length
-            key = f"digest:{blake3(key.encode(errors='replace')).hexdigest()}"
+        key = bounded(pin.key)
         written = base64.urlsafe_b64encode(key.encode(errors="replace")).decode().rstrip("=")
         body = f"{pin.release}.{written}"
         return f"{_PREFIX}{body}.{self._sign(service, pin.release, body)}"
@@ -85,6 +83,13 @@ class Pins:
     def _parts(self, service: str, release: int, body: str) -> tuple[bytes, ...]:
         named = (self._fleet, service, self._digest(service, release), body)
         return (_PURPOSE, *(part.encode(errors="replace") for part in named))
+
+
+def bounded(key: str) -> str:
+    """Return what is kept of a session's key: a client's own may be of any length."""
+    if len(key) <= _MAX_KEY_CHARS:
+        return key
+    return f"digest:{blake3(key.encode(errors='replace')).hexdigest()}"
 
 
 def given(headers: Mapping[str, str]) -> str:

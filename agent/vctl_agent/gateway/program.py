@@ -31,15 +31,7 @@ from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.breakglass import WORD, Overrides
 from vctl_agent.gateway.control import Control
 from vctl_agent.gateway.counting import Counting
-from vctl_agent.gateway.handover import (
-    LINGER_S,
-    TELL_S,
-    Estate,
-    Inheritance,
-    control_path,
-    merged,
-    take_over,
-)
+from vctl_agent.gateway.handover import Inheritance, control_path, merged, take_over
 from vctl_agent.gateway.hopreceiver import HopReceiver
 from vctl_agent.gateway.hopsender import HopSender
 from vctl_agent.gateway.inflight import References
@@ -52,11 +44,11 @@ from vctl_agent.gateway.persist import Saver, load
 from vctl_agent.gateway.pins import Pins
 from vctl_agent.gateway.proxy import Proxy
 from vctl_agent.gateway.settings import Settings, read_settings
+from vctl_agent.gateway.succession import Succession
 from vctl_agent.gateway.tenancy import Tenancy
 from vctl_agent.gateway.upstream import Upstream
 from vctl_agent.gateway.watch import OpenStore, keep_following, open_etcd
-from vctl_agent.gateway.wire.server import Listener
-from vctl_agent.local import GatewayState, GatewayStatistics, InFlight
+from vctl_agent.local import GatewayState, GatewayStatistics
 from vctl_agent.log import configure
 from vctl_plans.errors import SettingsError, VctlError
 from vctl_plans.keys import Keys
@@ -86,9 +78,6 @@ class Gateway:
         self._writer = writer
         self._settings = settings
         self._inheritance = inheritance
-        self._inherited: tuple[InFlight, ...] = ()  # in flight in the process before this one
-        self._estate: Estate | None = None
-        self.handed_over = asyncio.Event()  # another process serves in our place
         self._open_store = open_store
         self._boot_id = uuid.uuid4().hex
         self._keys = Keys(settings.fleet, settings.prefix)
@@ -118,6 +107,7 @@ class Gateway:
         self.api_keys = ApiKeys(keys) if keys else None
         self._tenancy = Tenancy(self.api_keys, engine_key=settings.engine_key)
         self._saver = Saver(self.live, settings.state, settings.fleet)
+        self.succession = Succession(self.live, self._saver, self.link, self.references)
         self._overrides = Overrides(self.live, settings.state)
         self._overrides.open()
 
@@ -127,7 +117,7 @@ class Gateway:
         return GatewayState(
             boot_id=self._boot_id,
             routes=acted.known.route_revisions(),
-            in_flight=merged(self.references.listing(), self._inherited),
+            in_flight=merged(self.references.listing(), self.succession.inherited),
             is_connected=self.live.is_connected,
             accepted=acted.agent.ready if acted.agent else (),
             overrides=self.live.overrides,
@@ -184,7 +174,7 @@ class Gateway:
                 serving(
                     listener,
                     inherited.clients if inherited else settings.listen,
-                    lambda: self._drained(proxy, listener),
+                    partial(self.succession.drained, proxy, listener, grace_s=settings.grace_s),
                 )
             )
             asked = partial(self._asked, clients=clients, admin=admin)
@@ -193,7 +183,8 @@ class Gateway:
             announce(settings.port_file, clients.at)
             stack.push_async_callback(cancelled, begun("control", control.run))
             if inherited:
-                stack.push_async_callback(cancelled, begun("inheritance", self._inherit))
+                inherit = partial(self.succession.inherit, inherited, settings.socket)
+                stack.push_async_callback(cancelled, begun("inheritance", inherit))
             _log.info("gateway serves", clients=clients.at, admin=admin.at, boot_id=self._boot_id)
             yield Addresses(clients.at, admin.at)
 
@@ -238,34 +229,8 @@ class Gateway:
             said = self._overrides.act(asked.removeprefix(WORD))
             await asyncio.get_running_loop().sock_sendall(connection, said)
             return
-        if asked != "take over" or self.handed_over.is_set():
-            return
-        self.live.is_frozen = True
-        await self._saver.save()
-        estate = Estate(connection.dup())
-        if not await estate.offer(clients.fileno(), admin.fileno()):
-            self.live.is_frozen = False
-            return
-        self._saver.is_stopped = True
-        for served in (clients, admin):
-            served.server.close()
-        self._estate = estate
-        self.handed_over.set()
-
-    async def _inherit(self) -> None:
-        """Take the agent's socket from the process before this one, and hear what it still does."""
-        assert self._inheritance is not None  # noqa: S101  else nobody calls
-        try:
-            listener = await self._inheritance.agents_socket()
-        except (VctlError, OSError) as cause:
-            _log.warning("the former gateway ended early", error=str(cause))
-            await self.link.start(listening_socket(self._settings.socket))
-            return
-        await self.link.start(listener)
-        async for counts in self._inheritance.counts():
-            self._inherited = counts
-            self.link.ring()
-        _log.info("the former gateway has ended")
+        if asked == "take over":
+            await self.succession.hand_over(connection, clients, admin)
 
     def _pins(self) -> Pins | None:
         settings = self._settings
@@ -300,36 +265,6 @@ class Gateway:
             tenancy=self._tenancy,
         )
 
-    async def _drained(self, proxy: Proxy, listener: Listener) -> None:
-        """Return when no request is open, or the grace time has passed."""
-        proxy.is_draining = True
-        _log.info("draining", open=proxy.open, grace_s=self._settings.grace_s)
-        estate = self._estate
-        if estate is None:
-            listener.close_idle()
-            await self._until_idle(proxy)
-            return
-        await asyncio.sleep(LINGER_S)
-        listener.close_idle()
-        estate.hand_on(self.link.fileno())
-        await self.link.close()
-        telling = begun("telling", lambda: self._tell(estate))
-        try:
-            await self._until_idle(proxy)
-        finally:
-            await cancelled(telling)
-
-    async def _tell(self, estate: Estate) -> None:
-        while True:
-            await estate.tell(self.references.listing())
-            await asyncio.sleep(TELL_S)
-
-    async def _until_idle(self, proxy: Proxy) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.grace_s):
-                await proxy.idle.wait()
-        _log.info("drained", cut=proxy.open)
-
 
 async def serve(settings: Settings, open_store: OpenStore, writer: Writer | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal cuts the drain short."""
@@ -352,7 +287,9 @@ async def serve(settings: Settings, open_store: OpenStore, writer: Writer | None
     if gateway.api_keys:
         loop.add_signal_handler(signal.SIGHUP, gateway.api_keys.reread)
     async with gateway.running():
-        waits = [asyncio.ensure_future(each.wait()) for each in (stop, gateway.handed_over)]
+        waits = [
+            asyncio.ensure_future(each.wait()) for each in (stop, gateway.succession.handed_over)
+        ]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

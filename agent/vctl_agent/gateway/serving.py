@@ -6,7 +6,7 @@ set looks at the count after that. One of the two sees the other.
 """
 
 from vctl_agent.gateway import headers
-from vctl_agent.gateway.answers import Elsewhere
+from vctl_agent.gateway.answers import Elsewhere, no_model
 from vctl_agent.gateway.barrier import Barrier
 from vctl_agent.gateway.call import Call, engine_body, read_call
 from vctl_agent.gateway.choosing import Choosing
@@ -101,9 +101,12 @@ class Serving:
         self, request: Request, passage: Passage, call: Call, at: RouteAt
     ) -> Answer:
         """Serve a service's request by the release chosen for it, or refuse; never by another."""
+        known = self._live.acted.known
+        if not self._tenancy.can_reach(passage.tenant, call.model, known):
+            raise no_model(call.model)  # handed over while the request waited
         self._choosing.choose(request.head, call, at, passage)
         release_id = (call.model, passage.release)
-        digest = self._live.acted.known.digest(release_id)
+        digest = known.digest(release_id)
         counted = Counted(*release_id, digest, at.revision)
         # Counted once, where it was chosen: whoever serves a hop counts nothing for guardrails.
         with self._counting.observe(counted) as seen:

@@ -40,9 +40,9 @@ class Engine(StrEnum):
 def init(
     ctx: typer.Context,
     *,
-    directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where to write. [default: /etc/vctl]")
-    ] = Path("/etc/vctl"),
+    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where to write.")] = Path(
+        "/etc/vctl"
+    ),
     node: Annotated[
         str, typer.Option(metavar="NAME", help="The node. [default: this host's name]")
     ] = "",

@@ -26,7 +26,7 @@ def completion(
 
     For bash: source <(vctl completion bash)
     """
-    session_of(ctx).screen.data(script(shell))
+    session_of(ctx).screen.exact(script(shell))
     return ExitCode.DONE
 
 

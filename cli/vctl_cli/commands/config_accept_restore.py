@@ -10,12 +10,14 @@ from vctl_cli.exitcodes import ExitCode
 from vctl_cli.options import Reason
 from vctl_cli.render.document import show
 from vctl_cli.session import Session, session_of
-from vctl_plans.codec import encode
+from vctl_plans.codec import decode, encode
+from vctl_plans.errors import VctlError
 from vctl_plans.inspection import ACCEPT_RESTORE, AcceptRestore
 from vctl_plans.snapshot import read_services
 from vctl_plans.units import utc_text
 
 if TYPE_CHECKING:
+    from vctl_plans.keys import Keys
     from vctl_plans.store.port import Store
 
 
@@ -48,7 +50,9 @@ async def accepted(session: Session, store: "Store", reason: str) -> ExitCode:
     shown = ", ".join(f"{name}: {what}" for name, what in sorted(services.items()))
     session.confirm(f"fleet {keys.fleet} goes on as this etcd has it ({shown or 'no service'})?")
     at = utc_text(session.world.now().astimezone(UTC))
-    word = AcceptRestore(id=request.id, by=request.by, reason=reason, at=at)
+    word = AcceptRestore(
+        id=request.id, by=request.by, reason=reason, at=at, earlier=await _used_up(store, keys)
+    )
     revision = await store.put(keys.request(ACCEPT_RESTORE), encode(word))
     session.screen.say(
         f"accepted: fleet {keys.fleet} goes on as this etcd has it ({shown or 'no service'})\n"
@@ -57,3 +61,12 @@ async def accepted(session: Session, store: "Store", reason: str) -> ExitCode:
     view = Restored(id=request.id, revision=revision, services=services)
     show(session, view, kind="restored", table=request.id)
     return ExitCode.DONE
+
+
+async def _used_up(store: "Store", keys: "Keys") -> tuple[str, ...]:
+    """Return the words before this one; one that cannot be read is replaced all the same."""
+    found = await store.get(keys.request(ACCEPT_RESTORE))
+    try:
+        return decode(found.value, AcceptRestore, key=found.key).used_up if found else ()
+    except VctlError:
+        return ()

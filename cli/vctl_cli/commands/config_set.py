@@ -30,11 +30,17 @@ def set_context(
     password_file: Annotated[
         str, typer.Option(metavar="FILE", help="Holds the user's password.")
     ] = "",
+    token_file: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Holds a token of etcd's, instead of a user; read when needed."
+        ),
+    ] = "",
 ) -> ExitCode:
     """Make or change a context.
 
-    What is given is kept under its name; what is not stays. A password is never kept there, only
-    the name of the file that holds it. The first context becomes the current one.
+    What is given is kept under its name; what is not stays. A password or token is never kept
+    there, only the name of the file that holds it. The first context becomes the current one.
     """
     from vctl_cli.configfile import FIELDS, written  # noqa: PLC0415  writes YAML
 
@@ -45,7 +51,9 @@ def set_context(
         "service": service,
         "prefix": prefix,
         "user": user,
-        **_files(cacert=cacert, cert=cert, key=key, password_file=password_file),
+        **_files(
+            cacert=cacert, cert=cert, key=key, password_file=password_file, token_file=token_file
+        ),
     }
     fields = {field: value for field, value in given.items() if value}
     unknown = [field for field in unset or () if field not in FIELDS]

@@ -21,9 +21,10 @@ from vctl_plans.errors import PlanError
 def demo(
     ctx: typer.Context,
     *,
-    nodes: Annotated[int, typer.Option(min=1, max=16, help="How many nodes.")] = 4,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, max=16, help="How many nodes.")] = 4,
     keep: Annotated[
-        Path | None, typer.Option("--dir", help="Keep state and logs there; it must be empty.")
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Keep state and logs there; it must be empty."),
     ] = None,
 ) -> ExitCode:
     """Tell and measure the whole story on this machine.
@@ -34,7 +35,9 @@ def demo(
     session = session_of(ctx)
     end_on_signals()
     if keep and keep.exists() and any(keep.iterdir()):
-        raise PlanError(f"{keep} is not empty", path="--dir", hint="the story begins from nothing")
+        raise PlanError(
+            f"{keep} is not empty", path="--dir", hint="name another: it begins from nothing"
+        )
     folder = keep or Path(tempfile.mkdtemp(prefix="vctl-demo-"))
     try:
         figures = tell(session, folder, nodes=nodes)

@@ -19,13 +19,18 @@ SAMPLE_ADAPTERS = {"v1": 101, "v2": 102, "v3": 103}
 def up(
     ctx: typer.Context,
     *,
-    nodes: Annotated[int, typer.Option(min=1, max=64, help="How many nodes.")] = 4,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="How many nodes.")] = 4,
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", help="The fleet's state. [default: ~/.local/state/vctl/dev]"),
+        typer.Option(
+            "--dir", metavar="DIR", help="The fleet's state. [default: ~/.local/state/vctl/dev]"
+        ),
     ] = None,
     base_port: Annotated[
-        int, typer.Option(min=0, max=60000, help="The first port; 0: any that are free.")
+        int,
+        typer.Option(
+            metavar="PORT", min=0, max=60000, help="The first port; 0: any that are free."
+        ),
     ] = 0,
     allow: Annotated[
         list[Path] | None, typer.Option(metavar="DIR", help="Where else adapters may lie.")

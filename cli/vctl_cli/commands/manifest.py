@@ -57,7 +57,7 @@ def manifest(
     how = Scanning(session.screen, threads, header_bytes(max_header), direct, kind_of(kind))
     made = how.scan(path)
     if out == STDOUT:
-        session.screen.data(weights.encode(made).decode())
+        session.screen.exact(weights.encode(made).decode())
         return ExitCode.DONE
     view = write(made, path, out or weights.manifest_path(path))
     show(session, view, kind="manifest", table=lambda: _text(view))

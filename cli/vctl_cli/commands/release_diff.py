@@ -72,7 +72,8 @@ def diff(
     session = session_of(ctx)
     given, numbers = _given(what)
     if given and service and given != service:
-        raise PlanError(f"{given} and --service {service} both name one", path="service")
+        hint = "leave one of them out"
+        raise PlanError(f"{given} and --service {service} both name one", path="service", hint=hint)
     name = session.service(given or service)
     known = service_of(session.target.keys, read_fleet(session), name)
     view = release_diff(session, known, *numbers)

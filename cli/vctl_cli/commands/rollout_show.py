@@ -52,7 +52,8 @@ def _write(session: Session, record: RolloutRecord, place: Path) -> None:
     try:
         place.write_text(page(record), encoding="utf-8")
     except OSError as cause:
+        hint = "name a file that this user may write"
         raise PlanError(
-            f"{place} cannot be written: {cause.strerror or cause}", path="--html"
+            f"{place} cannot be written: {cause.strerror or cause}", path="--html", hint=hint
         ) from cause
     session.screen.say(f"written: {place}")

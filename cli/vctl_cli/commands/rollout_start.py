@@ -75,7 +75,7 @@ def start(
     content = plan_content(flags, session)
     document = checked(content)
     if print_plan:
-        session.screen.data(to_yaml(content))
+        session.screen.exact(to_yaml(content))
         return ExitCode.DONE
 
     async def act(store: Store) -> ExitCode:
@@ -141,7 +141,10 @@ def _from_flags(flags: Flags, session: Session) -> dict[str, Any]:
     content: dict[str, Any] = {"service": session.service(flags.service), "strategy": strategy}
     if flags.parts and flags.release:
         named = ", ".join(f"--{name}" for name in flags.parts)
-        raise PlanError(f"{named} and --release both name what to bring in", path="release")
+        hint = "leave one of them out; vctl release create makes a release beforehand"
+        raise PlanError(
+            f"{named} and --release both name what to bring in", path="release", hint=hint
+        )
     if flags.parts or flags.release:
         content["release"] = flags.parts or flags.release
     elif strategy != "rollback":

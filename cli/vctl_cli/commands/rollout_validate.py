@@ -33,5 +33,5 @@ def validate(
         plan_steps(document)
         session.screen.say(f"{plan}: valid")
         if show:
-            session.screen.data(to_yaml(content))
+            session.screen.exact(to_yaml(content))
     return ExitCode.DONE

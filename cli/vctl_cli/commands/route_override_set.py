@@ -128,7 +128,8 @@ async def held(
         known = (await read_known_service(store, keys, service)).service
         present = (await read_fleet_from(store, keys)).present()
         found = {node: report.release(service, number) for node, report in present.items()}
-        ready = {n for n, said in found.items() if said and said.phase is NodePhase.READY}
+        serve = {node for node, report in present.items() if report.drain is None}
+        ready = {n for n in serve if (said := found[n]) and said.phase is NodePhase.READY}
         decided = hold(known, groups, number, ready=ready, request=request)
         revision = known.route_revision
         if decided:

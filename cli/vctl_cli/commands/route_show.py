@@ -69,7 +69,7 @@ def _tell(session: Session, view: RouteView) -> None:
     if session.output is Output.TABLE:
         session.screen.data(f"{_text(view)}\n")
     else:
-        session.screen.data(line(view, kind="route"))
+        session.screen.exact(line(view, kind="route"))
 
 
 def _text(view: RouteView) -> str:

@@ -5,13 +5,14 @@ from typing import Annotated
 import typer
 
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.options import OnlyTenant
+from vctl_cli.options import Junit, OnlyTenant
 from vctl_cli.reading import EVERYTHING, Only, of_tenant, read_fast, service_of
 from vctl_cli.render.document import show
 from vctl_cli.render.summary import summary_text
 from vctl_cli.render.table import status_text
 from vctl_cli.session import Session, session_of
 from vctl_cli.summing import look, look_at, summary_view
+from vctl_plans.errors import PlanError
 from vctl_plans.keys import Keys
 from vctl_plans.snapshot import Fleet
 from vctl_plans.status import StatusView
@@ -29,20 +30,26 @@ def status(
     summary: Annotated[
         bool, typer.Option("--summary", help="Count the nodes, name only the worst.")
     ] = False,
+    junit: Junit = "",
 ) -> ExitCode:
     """Show the fleet's services and nodes.
 
     READY counts the nodes that hold the release that matters now; ROUTE those whose gateway acts
     on the present route. --watch shows every change, until Ctrl-C or --timeout; with --service it
-    ends with the service's rollout, and the exit code says how. Above 200 nodes, or with --summary,
-    nodes are counted by the conductor and only the worst are named.
+    ends with the service's rollout, the exit code says how, and --junit reports it. Above 200
+    nodes, or with --summary, they are counted by the conductor and only the worst are named.
     """
     session = session_of(ctx)
+    if junit and not (watch and service):
+        hint = "add --watch and --service NAME: it reports how that service's rollout went"
+        raise PlanError("there is no rollout to report", path="--junit", hint=hint)
     if watch:
         from vctl_cli.fleetwatch import watch_fleet  # noqa: PLC0415  one look needs no gRPC
 
         only = Only(service, tenant)
-        return session.run(lambda s: watch_fleet(session, s, only, wants_summary=summary))
+        return session.run(
+            lambda s: watch_fleet(session, s, only, wants_summary=summary, junit=junit)
+        )
     show_once(session, Only(service, tenant), wants_summary=summary)
     return ExitCode.DONE
 

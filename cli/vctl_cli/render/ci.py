@@ -80,8 +80,9 @@ class GitHub:
         return "::endgroup::"
 
     def line(self, text: str) -> str:
-        """Return a line that is no command."""
-        return _harmless(f" {text}" if text.startswith("::") else text)
+        """Return a line that is no command; the runner looks for one behind blanks too."""
+        is_command = text.lstrip().startswith("::")
+        return _harmless(text.replace("::", ": :", 1) if is_command else text)
 
 
 class GitLab:
@@ -143,10 +144,10 @@ class Folded:
             title = f"step {self._steps}"
         self._count += 1
         self._open = f"vctl_{change.rollout}_{self._count}"
-        self._screen.data(self._sections.begin(self._open, f"{change.service}: {title}", now))
+        self._screen.exact(self._sections.begin(self._open, f"{change.service}: {title}", now))
 
     def close(self, now: datetime) -> None:
         """End the section that is open: also when nobody follows the rollout any more."""
         if self._open:
-            self._screen.data(self._sections.end(self._open, now))
+            self._screen.exact(self._sections.end(self._open, now))
         self._open = ""

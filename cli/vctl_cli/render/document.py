@@ -33,23 +33,34 @@ def show(
         else:
             session.screen.data(text)
         return
-    import msgspec  # noqa: PLC0415  a table needs none of it
-
     content = document(view, kind=kind)
     if session.output is Output.JSON:
-        formatted = msgspec.json.format(msgspec.json.encode(content), indent=2)
-        session.screen.data(formatted.decode())
+        session.screen.exact(json_text(content, indent=2))
         return
     import yaml  # noqa: PLC0415  few want it
 
-    session.screen.data(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    session.screen.exact(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def line(view: Any, *, kind: str) -> str:
     """Return *view* as JSON on one line."""
-    import msgspec  # noqa: PLC0415
+    return json_text(document(view, kind=kind))
 
-    return msgspec.json.encode(document(view, kind=kind)).decode()
+
+def json_text(content: Any, *, indent: int = 0) -> str:
+    """Return *content* as JSON, on one line unless it is indented.
+
+    JSON leaves DEL and the C1 controls as they are (RFC 8259 section 7), and a terminal acts on
+    them: here they are escaped too, and read back the same.
+    """
+    import msgspec  # noqa: PLC0415  a table needs none of it
+
+    raw = msgspec.json.encode(content)
+    text = (msgspec.json.format(raw, indent=indent) if indent else raw).decode()
+    return text.translate(_CONTROLS)
+
+
+_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def yaml_document(content: dict[str, Any]) -> str:

@@ -71,4 +71,5 @@ def write_junit(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as cause:
-        raise PlanError(f"{path}: {cause.strerror}", path="--junit") from cause
+        hint = "name a file that this user may write"
+        raise PlanError(f"{path}: {cause.strerror}", path="--junit", hint=hint) from cause

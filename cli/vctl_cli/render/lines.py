@@ -80,18 +80,16 @@ def plain(screen: Screen) -> Write:
 
 def as_json(screen: Screen) -> Write:
     """Return what writes a change as an object on a line."""
+    from vctl_cli.render.document import json_text  # noqa: PLC0415  people want lines
 
-    def write(change: Change, now: datetime) -> None:
-        screen.data(msgspec.json.encode(_content(change, now)).decode())
-
-    return write
+    return lambda change, now: screen.exact(json_text(_content(change, now)))
 
 
 def as_yaml(screen: Screen) -> Write:
     """Return what writes a change as a document of a YAML stream."""
     from vctl_cli.render.document import yaml_document  # noqa: PLC0415  few want it
 
-    return lambda change, now: screen.data(yaml_document(_content(change, now)))
+    return lambda change, now: screen.exact(yaml_document(_content(change, now)))
 
 
 def _content(change: Change, now: datetime) -> dict[str, Any]:

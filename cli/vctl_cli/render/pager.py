@@ -32,7 +32,7 @@ def page(screen: Screen, text: str, env: Mapping[str, str]) -> None:
     try:
         subprocess.run(  # noqa: S603  the user's own
             command,
-            input=text if text.endswith("\n") else f"{text}\n",
+            input=screen.clean(text if text.endswith("\n") else f"{text}\n"),
             text=True,
             check=False,
             stdout=screen.out,

@@ -1,5 +1,10 @@
-"""The two streams of a command: data on stdout, talk on stderr."""
+"""The two streams of a command: data on stdout, talk on stderr.
 
+The rule to keep: what is written here may hold what an engine, a node or another person said, so no
+control character gets to a terminal or a log but the ends of lines, tabs, and our own red.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
@@ -7,6 +12,9 @@ from typing import TextIO
 from vctl_plans.errors import VctlError
 
 _DUMB = {"dumb", "unknown"}
+_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_UNSAFE_BUT_RED = re.compile(f"(?!{re.escape(_RED)}|{re.escape(_PLAIN)}){_UNSAFE.pattern}")
 
 
 @dataclass(frozen=True)
@@ -21,7 +29,16 @@ class Screen:
     can_draw: bool = False  # stdout is a terminal that can move its cursor
 
     def data(self, text: str) -> None:
-        """Write what was asked for, ended by a newline, at once.
+        """Write what was asked for, ended by a newline, at once; control characters become ``?``.
+
+        Raises:
+            VctlError: It cannot be written there.
+            BrokenPipeError: Nobody reads it any more.
+        """
+        self.exact(self.clean(text))
+
+    def exact(self, text: str) -> None:
+        """Write the same, character by character: for what programs read, and is ours or escaped.
 
         Raises:
             VctlError: It cannot be written there.
@@ -35,6 +52,10 @@ class Screen:
         except OSError as cause:
             raise VctlError(f"stdout cannot be written: {cause.strerror}") from cause
 
+    def clean(self, text: str) -> str:
+        """Return *text* as it may be shown on stdout."""
+        return (_UNSAFE_BUT_RED if self.has_red else _UNSAFE).sub("?", text)
+
     def say(self, text: str) -> None:
         """Tell the person who waits; nothing when they want quiet."""
         if not self.is_quiet:
@@ -42,12 +63,17 @@ class Screen:
 
     def complain(self, text: str) -> None:
         """Tell what went wrong, also to who wants quiet."""
-        self.err.write(f"{text}\n")
+        self.err.write(f"{_UNSAFE.sub('?', text)}\n")
         self.err.flush()
 
     def bad(self, text: str) -> str:
         """Return *text* in red where a person sees stdout."""
-        return f"\x1b[31m{text}\x1b[0m" if self.is_terminal and self.has_color else text
+        return f"{_RED}{text}{_PLAIN}" if self.has_red else text
+
+    @property
+    def has_red(self) -> bool:
+        """Whether a person sees stdout, and colours on it."""
+        return self.is_terminal and self.has_color
 
     @property
     def is_terminal(self) -> bool:

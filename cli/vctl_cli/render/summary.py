@@ -1,5 +1,6 @@
 """A large fleet for people: the services, how many nodes are in which phase, and the worst."""
 
+from vctl_cli.render.screen import harmless
 from vctl_cli.render.table import Paint, services_lines, services_table, table, warnings
 from vctl_cli.summing import Counts, SummaryView
 
@@ -26,7 +27,8 @@ def summary_lines(view: SummaryView) -> list[str]:
         for c in view.counts
         for w in c.worst
     ]
-    return [*services_lines(view.services), *counted, *named, *_more(view), *_warnings(view)]
+    said = [*services_lines(view.services), *counted, *named, *_more(view), *_warnings(view)]
+    return [harmless(text) for text in said]
 
 
 def phases_text(counts: Counts) -> str:

@@ -1,12 +1,13 @@
 """Tables for people: aligned columns, no frames, nothing that only a wide terminal can show.
 
 Plain text, so that a pipe gets the same. The last column takes what it needs; the others are as
-wide as their widest cell.
+wide as their widest cell. A cell is one line, whatever a node or an engine put into it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from vctl_cli.render.screen import harmless
 from vctl_plans.held import glass_text, pins_text
 from vctl_plans.phase import RolloutPhase
 from vctl_plans.share import FULL_WEIGHT
@@ -17,7 +18,7 @@ _BY_STEPS = {RolloutPhase.SHIFTING, RolloutPhase.SOAKING, RolloutPhase.PAUSED}
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return *rows* under *head*, columns aligned."""
-    cells = [head, *rows]
+    cells = [head, *([harmless(cell) for cell in row] for row in rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(head))]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -41,7 +42,7 @@ def status_text(view: StatusView, bad: Paint = str) -> str:
 def status_lines(view: StatusView) -> list[str]:
     """Return a line for each service and node that says all of it, for a log of changes."""
     nodes = [f"{n.node}: {n.phase}{': ' + n.reason if n.reason else ''}" for n in view.nodes]
-    return [*services_lines(view.services), *nodes, *warnings(view)]
+    return [harmless(text) for text in (*services_lines(view.services), *nodes, *warnings(view))]
 
 
 def services_lines(services: Iterable[ServiceStatus]) -> list[str]:
@@ -59,7 +60,10 @@ def services_table(services: Iterable[ServiceStatus]) -> str:
     head = ("SERVICE", "RELEASE", "VECTOR", "PHASE", "TRAFFIC", "READY", "ROUTE")
     rows = {s.service: _service_row(s) for s in services}
     lines = table(head, rows.values()).splitlines()
-    said = {s.service: [*filter(None, [s.sentence, *s.notes, _pins(s)])] for s in services}
+    said = {
+        s.service: [harmless(text) for text in (s.sentence, *s.notes, _pins(s)) if text]
+        for s in services
+    }
     body = ("\n  ".join([line, *said[name]]) for name, line in zip(rows, lines[1:], strict=True))
     return "\n".join([lines[0], *body])
 

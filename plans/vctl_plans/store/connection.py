@@ -107,7 +107,7 @@ class Connection:
         endpoints = settings.parsed_endpoints
         self.guard = HeaderGuard(len(endpoints), known)
         self.channels = Channels(endpoints, self._credentials)
-        self._tokens = Tokens(self.channels, settings.user, settings.password)
+        self._tokens = Tokens(self.channels, settings)
         self._pid = os.getpid()
         self._is_closed = False
 

@@ -8,7 +8,7 @@ Then `GatewayUnsuitable` is raised, and the caller reads over gRPC instead.
 """
 
 import base64
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
@@ -27,6 +27,8 @@ __all__ = ["GatewayReader", "GatewayUnsuitable"]
 _RANGE = "/v3/kv/range"
 _STATUS = "/v3/maintenance/status"
 _AUTH_STATUS = "/v3/auth/status"
+_USER = "/v3/auth/user/get"
+_SUPERUSER = "root"
 _PAGE_SIZE = 500
 _LISTINGS_PER_CALL = 5
 
@@ -76,13 +78,18 @@ class GatewayReader:
         found = self._read(start, end, limit=most, keys_only=True).get("kvs", [])
         return tuple(decode_key(base64.b64decode(raw["key"])) for raw in found)
 
-    def status(self) -> "EtcdMember":
-        """Ask a member how it is; of several endpoints, whichever answers."""
+    def status(self, now: Callable[[], float]) -> "EtcdMember":
+        """Ask a member how it is; of several endpoints, whichever answers.
+
+        Args:
+            now: The asker's clock, in seconds since the epoch. It is told beside the member's, and
+                decides nothing.
+        """
         from vctl_plans.etcdhealth import EtcdMember  # noqa: PLC0415  see above
 
-        asked_at = time.time()
+        asked_at = now()
         told = self._http.ask(_STATUS, {})
-        ahead_s = self._http.clock_ahead_s(asked_at)
+        ahead_s = self._http.clock_ahead_s(asked_at, now())
         return EtcdMember(
             endpoint=self._name,
             version=str(told.get("version", "")),
@@ -94,6 +101,7 @@ class GatewayReader:
             revision=int(told.get("header", {}).get("revision", 0)),
             has_compacted=self._has_compacted(),
             has_users=self._has_users(),
+            is_superuser=self._is_superuser(),
         )
 
     def _has_compacted(self) -> bool | None:
@@ -114,6 +122,16 @@ class GatewayReader:
             return True  # only where it is on is anything refused
         except StoreError:
             return None
+
+    def _is_superuser(self) -> bool | None:
+        """Whether our user has etcd's role root: each may ask for their own roles."""
+        if not self._settings.user:
+            return None
+        try:
+            told = self._http.ask(_USER, {"name": self._settings.user})
+        except StoreError:
+            return None
+        return _SUPERUSER in told.get("roles", ())
 
     def close(self) -> None:
         """Close the connection; the next read opens a new one."""

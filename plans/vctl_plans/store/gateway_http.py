@@ -1,23 +1,26 @@
-"""Requests to etcd's JSON gateway over `http.client`: endpoints, time limits, tokens, errors.
+"""Requests to etcd's JSON gateway: endpoints, time limits, tokens, errors.
 
 Only for requests that may be repeated: each is sent to one endpoint after the other until one
 answers or the budget is spent.
 """
 
-import http.client
-import json
 import random
 import socket
-import ssl
 import time
-from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from vctl_plans.errors import Rejected, StoreError, StoreUnavailable
 from vctl_plans.store.backoff import backoff_s
+from vctl_plans.store.plain_http import Answer, MalformedAnswer, PlainHttp, TlsError
 from vctl_plans.store.refusals import told
-from vctl_plans.store.settings import Endpoint, StoreSettings
+from vctl_plans.store.settings import Endpoint, StoreSettings, refused_token
 
+if TYPE_CHECKING:
+    import ssl
+
+_OK, _NOT_FOUND = 200, 404
 _NEW_TOKENS_PER_CALL = 2
 _SHOWN_CHARACTERS = 100
 
@@ -37,7 +40,7 @@ _NO_CERTIFICATES = b"CommonName of client sending a request against gateway will
 _TOKEN_REFUSED = ("user name is empty", "revision of auth store is old", "invalid auth token")
 
 
-_HARD = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)
+_HARD = (ConnectionRefusedError, socket.gaierror, TlsError)
 _HARD_S = 1.5
 """How long to try where every endpoint refuses: a server that is restarted has time to return."""
 _HINT = "check that etcd runs and that the endpoints are right"
@@ -60,7 +63,7 @@ class _BrokenAttemptError(Exception):
 
     def __init__(self, reason: str, cause: Exception | None = None) -> None:
         super().__init__(reason)
-        self.is_of_tls = isinstance(cause, ssl.SSLError)
+        self.is_of_tls = isinstance(cause, TlsError)
         self.is_hard = isinstance(cause, _HARD)  # it will be the same in a moment
 
 
@@ -82,7 +85,7 @@ class GatewayHttp:
         endpoints = settings.parsed_endpoints
         self._endpoints = random.sample(endpoints, len(endpoints))
         self._current = 0
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: PlainHttp | None = None
         self._token = ""
         self._date = ""  # of the last answer
 
@@ -126,20 +129,23 @@ class GatewayHttp:
             hint=_TLS_HINT if is_of_tls else _HINT,
         )
 
-    def clock_ahead_s(self, asked_at: float) -> float | None:
+    def clock_ahead_s(self, asked_at: float, answered_at: float) -> float | None:
         """Return how far the clock of who answered last is ahead of ours; None: it did not tell.
 
         Args:
             asked_at: Our own clock when it was asked: the answer is of no earlier moment. The
                 field is of whole seconds (RFC 9110, section 6.6.1), rounded down.
+            answered_at: Our own clock when the answer was there.
         """
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415  only `doctor` asks
+
         try:
             then = parsedate_to_datetime(self._date).timestamp()
         except (TypeError, ValueError):
             return None
         if then + 1 < asked_at:
             return then + 1 - asked_at
-        return max(0.0, then - time.time())
+        return max(0.0, then - answered_at)
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -156,18 +162,26 @@ class GatewayHttp:
         self._current = (self._current + 1) % len(self._endpoints)
 
     def _renounce_token(self, error: _TokenRefusedError, *, is_last: bool) -> None:
-        if not self._settings.user and self._settings.cert_file:
+        settings = self._settings
+        if settings.has_token:
+            if is_last or settings.present_token() == self._token:
+                raise refused_token(str(error)) from error
+            self._token = ""
+            return
+        if not settings.user and settings.cert_file:
             raise GatewayUnsuitable(f"the gateway does not know users by certificate ({error})")
-        if is_last or not self._settings.user:
+        if is_last or not settings.user:
             raise Rejected(
                 f"etcd wants to know who asks ({error})",
                 code="UNAUTHENTICATED",
-                hint="set ETCDCTL_USER=user:password",
+                hint="set ETCDCTL_USER=user:password, or VCTL_TOKEN_FILE",
             ) from error
         self._token = ""
 
     def _attempt(self, path: str, request: dict[str, object], timeout_s: float) -> dict[str, Any]:
-        if self._settings.user and not self._token:
+        if self._settings.has_token:
+            self._token = self._token or self._settings.present_token()
+        elif self._settings.user and not self._token:
             self._token = self._authenticate(timeout_s)
         return self._post(path, request, timeout_s)
 
@@ -185,59 +199,51 @@ class GatewayHttp:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = self._token
+        if self._connection is None:
+            endpoint = self._endpoint
+            tls = self._tls if endpoint.is_tls else None
+            self._connection = PlainHttp(endpoint.host, endpoint.port, tls)
         try:
-            connection = self._connect(timeout_s)
-            connection.request("POST", path, json.dumps(request), headers)
-            response = connection.getresponse()
-            body = response.read()
-            self._date = response.getheader("Date") or ""
-        except (OSError, http.client.HTTPException) as error:
+            answer = self._connection.post(
+                path, msgspec.json.encode(request), headers, timeout_s=timeout_s
+            )
+        except (OSError, MalformedAnswer) as error:
             raise _BrokenAttemptError(_reason(error), error) from error
-        if response.status == http.client.NOT_FOUND:
+        self._date = answer.headers.get("date", "")
+        if answer.status == _NOT_FOUND:
             raise GatewayUnsuitable(f"{self._endpoint.url} has no JSON gateway")
-        if _NO_CERTIFICATES in body:
+        if _NO_CERTIFICATES in answer.body:
             raise GatewayUnsuitable("the gateway does not know users by certificate")
-        return _answer(response.status, body)
+        return _told(answer)
 
-    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Return the connection, with *timeout_s* for each of its next steps."""
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = self._new_connection()
-        connection.timeout = timeout_s
-        if connection.sock is not None:
-            connection.sock.settimeout(timeout_s)
-        return connection
+    def _tls(self) -> "ssl.SSLContext":
+        import ssl  # noqa: PLC0415  many clusters on a loopback have none
 
-    def _new_connection(self) -> http.client.HTTPConnection:
-        endpoint, settings = self._endpoint, self._settings
-        if not endpoint.is_tls:
-            return http.client.HTTPConnection(endpoint.host, endpoint.port)
+        settings = self._settings
         context = ssl.create_default_context(cafile=settings.ca_file or None)
         if settings.cert_file:
             context.load_cert_chain(settings.cert_file, settings.key_file)
-        return http.client.HTTPSConnection(endpoint.host, endpoint.port, context=context)
+        return context
 
 
 def _reason(error: Exception) -> str:
     """Return what went wrong in a few words."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
 
 
-def _answer(status: int, body: bytes) -> dict[str, Any]:
+def _told(received: Answer) -> dict[str, Any]:
     """Return what the gateway answered, or raise what its error means."""
+    status, body = received.status, received.body
     try:
-        answer = json.loads(body)
-    except ValueError as error:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = body[:_SHOWN_CHARACTERS].decode(errors="replace").strip()
         raise _BrokenAttemptError(f"HTTP {status} {text}") from error
     if not isinstance(answer, dict):
         raise _BrokenAttemptError(f"HTTP {status}, not an object")
-    if status == http.client.OK:
+    if status == _OK:
         return answer
     code = answer.get("code", 0)
     text = str(answer.get("message") or answer.get("error") or f"HTTP {status}")

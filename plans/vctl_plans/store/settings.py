@@ -1,7 +1,7 @@
 """Where etcd is and how to speak to it: endpoints, certificates, user, time limit.
 
 The variables are etcdctl's, with a ``VCTL_`` form that wins over it. All problems are reported at
-once, each naming its variable, and the password is kept out of every text.
+once, each naming its variable, and password and token are kept out of every text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from vctl_plans.errors import SettingsError
+from vctl_plans.errors import Rejected, SettingsError
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:2379"
 DEFAULT_TIMEOUT_S = 3.0
@@ -26,6 +26,8 @@ _VARIABLES = {
     "key_file": ("VCTL_KEY", "ETCDCTL_KEY"),
     "user": ("VCTL_USER", "ETCDCTL_USER"),
     "password": ("VCTL_PASSWORD", "ETCDCTL_PASSWORD"),
+    "token": ("VCTL_TOKEN", "ETCDCTL_AUTH_JWT_TOKEN"),
+    "token_file": ("VCTL_TOKEN_FILE",),
     "timeout_s": ("VCTL_STORE_TIMEOUT_S",),
 }
 
@@ -89,6 +91,8 @@ class StoreSettings(msgspec.Struct, frozen=True):
     key_file: str = ""
     user: str = ""
     password: str = ""
+    token: str = ""  # that somebody else got for us; instead of a user
+    token_file: str = ""  # holds it, and is read again when etcd refuses what it held
     timeout_s: float = DEFAULT_TIMEOUT_S  # of one attempt; a call makes several in 2.5 times this
 
     def __post_init__(self) -> None:
@@ -98,6 +102,27 @@ class StoreSettings(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"StoreSettings(endpoints={self.endpoints!r}, user={self.user!r})"
+
+    @property
+    def has_token(self) -> bool:
+        """Whether somebody else gets our tokens."""
+        return bool(self.token or self.token_file)
+
+    def present_token(self) -> str:
+        """Return the token as it is now: a file may be written anew at any time.
+
+        Raises:
+            Rejected: The file cannot be read, or is empty.
+        """
+        if not self.token_file:
+            return self.token
+        try:
+            found = Path(self.token_file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as cause:
+            raise _no_token(f"{self.token_file} cannot be read") from cause
+        if not found:
+            raise _no_token(f"{self.token_file} is empty")
+        return found
 
     @property
     def parsed_endpoints(self) -> tuple[Endpoint, ...]:
@@ -131,11 +156,23 @@ class StoreSettings(msgspec.Struct, frozen=True):
                 key_file=found["key_file"],
                 user=user,
                 password=password if separator else found["password"],
+                token=found["token"],
+                token_file=found["token_file"],
                 timeout_s=_seconds(found["timeout_s"]),
             )
         except FieldProblems as error:
             named = [f"{names[field]}: {text}" for field, text in error.by_field]
             raise SettingsError(named) from error
+
+
+def refused_token(reason: str) -> Rejected:
+    """Return the error of a token that etcd does not accept, with nothing newer at hand."""
+    return _no_token(f"etcd does not accept the token ({reason})")
+
+
+def _no_token(text: str) -> Rejected:
+    hint = "get a new token: into the file of VCTL_TOKEN_FILE, or as VCTL_TOKEN"
+    return Rejected(text, code="UNAUTHENTICATED", hint=hint)
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -160,7 +197,7 @@ def _endpoint_problems(settings: StoreSettings) -> Iterator[tuple[str, str]]:
 
 
 def _file_problems(settings: StoreSettings) -> Iterator[tuple[str, str]]:
-    for field in ("ca_file", "cert_file", "key_file"):
+    for field in ("ca_file", "cert_file", "key_file", "token_file"):
         path = getattr(settings, field)
         if path and not Path(path).is_file():
             yield field, f"there is no file {path}"
@@ -171,6 +208,10 @@ def _file_problems(settings: StoreSettings) -> Iterator[tuple[str, str]]:
 
 
 def _other_problems(settings: StoreSettings) -> Iterator[tuple[str, str]]:
+    if settings.has_token and (settings.user or settings.password):
+        yield "token_file" if settings.token_file else "token", "a token or a user, not both"
+    if settings.token and settings.token_file:
+        yield "token", "a token or a token's file, not both"
     if settings.user and not settings.password:
         yield "user", "a user needs a password (user:password)"
     if settings.password and not settings.user:

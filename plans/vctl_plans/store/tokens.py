@@ -1,4 +1,4 @@
-"""The token that a user and password buy, bought once for all tasks.
+"""The token by which etcd knows us: bought once for all tasks by user and password, or given.
 
 Authenticate costs the server 74 ms of CPU (bcrypt), so a thousand tasks that are refused with one
 old token ask for one new one. Certificates need no token at all: fleets should use them.
@@ -12,17 +12,17 @@ import grpc.aio
 from vctl_plans.errors import Rejected
 from vctl_plans.store import messages
 from vctl_plans.store.channels import Channels, Lane, finish
+from vctl_plans.store.settings import StoreSettings, refused_token
 from vctl_plans.store.verdicts import BrokenAttemptError, TokenRefusedError, translate
 
 
 class Tokens:
     """Hands out the present token; "" where none is needed."""
 
-    def __init__(self, channels: Channels, user: str, password: str) -> None:
+    def __init__(self, channels: Channels, settings: StoreSettings) -> None:
         self._channels = channels
-        self._user = user
-        self._password = password
-        self._token: str | None = None if user else ""
+        self._settings = settings
+        self._token: str | None = None if settings.user or settings.has_token else ""
         self._lock = asyncio.Lock()
 
     async def token(self, timeout_s: float) -> str:
@@ -48,19 +48,24 @@ class Tokens:
         """Forget *token*, unless another task already got a newer one.
 
         Raises:
-            Rejected: There is no user to authenticate as.
+            Rejected: There is no user to authenticate as, and no newer token at hand.
         """
-        if not self._user:
+        if self._settings.has_token and self._settings.present_token() == token:
+            raise refused_token(str(error)) from error
+        if not (self._settings.user or self._settings.has_token):
             raise Rejected(
                 f"etcd wants to know who asks ({error})",
                 code=grpc.StatusCode.UNAUTHENTICATED.name,
-                hint="set ETCDCTL_USER=user:password, or a client certificate",
+                hint="set ETCDCTL_USER=user:password, VCTL_TOKEN_FILE, or a client certificate",
             ) from error
         if self._token == token:
             self._token = None
 
     async def _authenticate(self, timeout_s: float) -> str:
-        request = messages.authenticate_request(self._user, self._password)
+        settings = self._settings
+        if settings.has_token:
+            return settings.present_token()
+        request = messages.authenticate_request(settings.user, settings.password)
         async with self._channels.use(Lane.CALLS) as conduit:
             await conduit.connect(timeout_s)
             method = messages.AUTHENTICATE.bind(conduit.channel)

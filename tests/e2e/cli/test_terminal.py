@@ -28,8 +28,7 @@ UTF8 = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
 
 def terminal(shell: Shell, *arguments: str, size: tuple[int, int] = (80, 24), **env: str):
     command = [sys.executable, "-m", "vctl_cli", *arguments]
-    os.chdir(shell.folder)
-    return PseudoTerminal(command, env=shell.env | UTF8 | env, size=size)
+    return PseudoTerminal(command, env=shell.env | UTF8 | env, size=size, cwd=shell.folder)
 
 
 @pytest.fixture

@@ -92,13 +92,19 @@ class Pool:
         """
         place = place_of(base)
         loop = asyncio.get_running_loop()
-        tls = (self._tls or ssl.create_default_context()) if place.is_tls else None
+        if place.is_tls and self._tls is None:
+            self._tls = ssl.create_default_context()  # once: it reads all of the system's roots
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, link = await loop.create_connection(
-                    lambda: Link(self, base, place), place.host, place.port, ssl=tls
+                    lambda: Link(self, base, place),
+                    place.host,
+                    place.port,
+                    ssl=self._tls if place.is_tls else None,
                 )
         except (OSError, TimeoutError) as cause:
             raise Unreachable(str(cause) or type(cause).__name__) from cause
+        if link.is_closing:
+            raise Unreachable("it hung up at once")
         self._links.add(link)
         return link

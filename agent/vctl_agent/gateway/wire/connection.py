@@ -33,9 +33,10 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._news: asyncio.Future[None] | None = None  # waited for while nothing is handled
         self._is_chunked = False
-        self._is_paused = False
+        self._unread_since: float | None = None  # None: what comes is read
         self._is_lost = False
         self._drain: asyncio.Future[None] | None = None
+        self._full_since = 0.0  # while there is a `_drain`
 
     # -- what asyncio calls --------------------------------------------------------------------
 
@@ -66,6 +67,7 @@ class Connection(asyncio.Protocol):
         """Have answers wait."""
         if self._drain is None:
             self._drain = self._loop.create_future()
+            self._full_since = time.monotonic()
 
     def resume_writing(self) -> None:
         """Let answers go on."""
@@ -83,8 +85,8 @@ class Connection(asyncio.Protocol):
 
     def ended(self) -> None:
         """Read no more while too much waits."""
-        if len(self.waiting) >= MAX_WAITING and not self._is_paused:
-            self._is_paused = True
+        if len(self.waiting) >= MAX_WAITING and self._unread_since is None:
+            self._unread_since = time.monotonic()
             self._transport.pause_reading()
 
     def refused(self) -> None:
@@ -123,8 +125,10 @@ class Connection(asyncio.Protocol):
 
     def read_on(self) -> None:
         """Read, should it have been too much before."""
-        if self._is_paused:
-            self._is_paused = False
+        if self._unread_since is not None:
+            # What we did not read does not count as what did not come.
+            self.reading.deadline += time.monotonic() - self._unread_since
+            self._unread_since = None
             self._transport.resume_reading()
 
     @property
@@ -147,10 +151,14 @@ class Connection(asyncio.Protocol):
         """End a connection whose client is too slow, or has been silent for too long."""
         reading = self.reading
         request = reading.request
-        if request and not request.is_whole and not reading.discards:
+        if self._drain is not None and now > self._full_since + self._limits.take_s:
+            self._transport.abort()
+        elif self._unread_since is not None:
+            return
+        elif request and not request.is_whole and not reading.discards:
             reading.give_up_if_slow(request, now)
         elif now > reading.deadline and self._news is not None:
-            if reading.head_bytes:
+            if reading.has_begun:
                 reading.refuse(TIMEOUT)
             else:
                 self._transport.close()
@@ -189,7 +197,7 @@ class Connection(asyncio.Protocol):
                     self._send(request, answer, closes=closes)
                     if self._drain is not None:
                         await self._drain
-                self.reading.deadline = time.monotonic() + self._limits.idle_s
+                self.reading.rest()
                 if closes or not request.may_stay:
                     if not request.has_come:
                         await self._linger()

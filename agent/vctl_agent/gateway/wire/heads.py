@@ -27,6 +27,7 @@ class Head:
         "has_coding",
         "has_own",
         "hosts",
+        "is_chunked",
         "is_encoded",
         "passed",
     )
@@ -37,6 +38,7 @@ class Head:
         self.hosts = len(fields.getall("host", ()))
         self.expects = fields.get("expect", "").lower() == "100-continue"
         self.has_coding = "transfer-encoding" in fields
+        self.is_chunked = fields.get("transfer-encoding", "").strip().lower() == "chunked"
         self.is_encoded = "content-encoding" in fields
         # The media type, without parameters, in lower case.
         self.content_type = fields.get("content-type", "").partition(";")[0].strip().lower()

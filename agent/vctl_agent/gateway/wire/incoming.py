@@ -123,6 +123,8 @@ class Incoming(msgspec.Struct, eq=False):
                     return
             finally:
                 self._into = None
+        if self._problem:
+            raise self._problem
 
     @property
     def is_spent(self) -> bool:
@@ -174,8 +176,9 @@ class Incoming(msgspec.Struct, eq=False):
         self.stays = stays
 
     def fail(self, problem: Exception) -> None:
-        """Take it that nothing more comes."""
-        self._problem = problem
+        """Take it that nothing more comes; what is whole is none the worse for it."""
+        if not self.is_whole:
+            self._problem = self._problem or problem
         self.tell()
 
     def tell(self) -> None:
@@ -183,9 +186,9 @@ class Incoming(msgspec.Struct, eq=False):
         is_stopped = False
         if self._into is not None and self._parts and not self.is_whole:
             try:
-                if self._into(self.taken()):
+                is_stopped = not self._into(self.taken())
+                if not (is_stopped or self._problem):
                     return
-                is_stopped = True
             except Exception as cause:  # noqa: BLE001  it is the request's own: raised there
                 self._problem = self._problem or cause
         news, self._news = self._news, None

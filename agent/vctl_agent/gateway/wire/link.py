@@ -195,6 +195,9 @@ class Link(asyncio.Protocol):
             len(body),
         )
         answer = Incoming(self, self._loop)
+        if self.is_closing:  # nobody would tell of its end a second time
+            answer.fail(Broken("it closed the connection"))
+            return answer
         self._answer = answer
         self._head_bytes = 0
         self.heard = time.monotonic()
@@ -224,8 +227,14 @@ class Link(asyncio.Protocol):
             self._transport.resume_reading()
 
     def give_back(self) -> None:
-        """Let another request have it."""
+        """Let another request have it, unless the one that was answered is still being sent.
+
+        Who answers early may never read the rest, or take it for a request.
+        """
         self._answer = None
+        if self._transport.get_write_buffer_size():
+            self.abort()
+            return
         if self._is_paused:
             self.resume()
         self._keeper.keep(self)

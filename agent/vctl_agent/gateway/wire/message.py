@@ -25,6 +25,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     head_s: float = 30.0  # for a head, from its first byte
     idle_s: float = 75.0  # without a request
     body_bytes_per_s: float = 1024.0  # at least so much, on the whole, once `head_s` has passed
+    take_s: float = 300.0  # that nothing of an answer is taken
     linger_s: float = 2.0  # that what a refused client still sends is thrown away
 
 

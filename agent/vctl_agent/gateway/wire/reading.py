@@ -22,6 +22,7 @@ from vctl_agent.gateway.wire.message import (
 )
 
 BAD_REQUEST, TIMEOUT, HEAD_TOO_LARGE, NO_UPGRADE = 400, 408, 431, 501
+_VERSIONS = frozenset({"1.0", "1.1"})
 _CONTENT_LENGTH, _REQUEST_ID = b"content-length", b"x-request-id"
 _VARYING_SIZES = frozenset({len(_CONTENT_LENGTH), len(_REQUEST_ID)})
 
@@ -56,7 +57,8 @@ class Reading:
 
     def __init__(self, reader: Reader, limits: Limits, heads: Heads) -> None:
         self.request: Request | None = None  # being received: its head has come
-        self.head_bytes = 0  # of a head that has begun, and not ended
+        self.head_bytes = 0  # fed of a head that has not ended
+        self.has_begun = False  # such a head; a line's end before it is nothing yet
         self.refusal = 0  # status with which what cannot be read is answered, after the others
         self.discards = False  # what comes now is thrown away
         self.deadline = time.monotonic() + limits.head_s
@@ -100,6 +102,11 @@ class Reading:
             request.fail(BodyBroken("it came too slowly"))
             self.discards = True
 
+    def rest(self) -> None:
+        """Wait for the next request from now on, unless it has begun to come."""
+        if self.request is None and not self.has_begun:
+            self.deadline = time.monotonic() + self._limits.idle_s
+
     # -- what the parser calls -----------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -108,7 +115,7 @@ class Reading:
         self._raw = []
         self._fields = 0
         self._length = self._id = b""
-        self.head_bytes = max(self.head_bytes, 1)  # it has begun; `feed` bounds it
+        self.has_begun = True
         self.deadline = time.monotonic() + self._limits.head_s
 
     def on_url(self, url: bytes) -> None:
@@ -133,6 +140,7 @@ class Reading:
         """Check the head, and let the request be handled while its body comes."""
         parser = self._parser
         self.head_bytes = 0
+        self.has_begun = False
         request = Request(
             self._reader,
             method=parser.get_method().decode("ascii", "replace"),
@@ -160,7 +168,7 @@ class Reading:
         if self.request:
             self.request.finish()
             self.request = None
-        self.deadline = time.monotonic() + self._limits.idle_s
+        self.rest()
         self._reader.ended()
 
     # ------------------------------------------------------------------------------------------
@@ -185,9 +193,11 @@ class Reading:
             return HEAD_TOO_LARGE
         if self._parser.should_upgrade():
             return NO_UPGRADE
-        if not request.target.isascii():
+        if not request.target.isascii() or self._parser.get_http_version() not in _VERSIONS:
             return BAD_REQUEST
         request.head = self._heads.of(self._raw)
+        if request.head.has_coding and (request.is_old or not request.head.is_chunked):
+            return BAD_REQUEST  # RFC 9112 section 6.1: nobody can tell where its body ends
         path, _, request.query = request.target.partition("?")
         request.path = path if path.startswith("/") else _without_authority(path)
         if not request.is_old and request.head.hosts != 1:
