@@ -1,4 +1,4 @@
-"""Flags of `rollout start` that name one group of requests: the common case needs no file."""
+"""Flags that name one group of requests, of `rollout start` and of `route override set`."""
 
 from typing import Annotated, Any
 
@@ -9,27 +9,31 @@ from vctl_plans.names import check_name
 
 Users = Annotated[
     list[str] | None,
-    typer.Option("--user", metavar="ID", help="Of a user-group rollout: a user; may be repeated."),
+    typer.Option("--user", metavar="ID", help="Of a group: a user; may be repeated."),
 ]
 Tenant = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Of a user-group rollout: the requests' tenant. With --new-service: whose it is.",
+        help="Of a group: the requests' tenant. With --new-service: whose it is.",
     ),
+]
+GroupTenant = Annotated[
+    str,
+    typer.Option("--tenant", metavar="NAME", help="Of a group: the requests' tenant."),
 ]
 Headers = Annotated[
     list[str] | None,
     typer.Option(
         "--header",
         metavar="NAME=VALUE",
-        help="Of a user-group rollout: a header that they have; may be repeated.",
+        help="Of a group: a header that its requests have; may be repeated.",
     ),
 ]
 Percent = Annotated[
     float | None,
     typer.Option(
-        metavar="PERCENT", help="Of a user-group rollout: how many of those it is for get it."
+        metavar="PERCENT", help="Of a group: how many of those it is for get the release."
     ),
 ]
 GroupName = Annotated[

@@ -117,7 +117,18 @@ def _unreadable(cause: yaml.YAMLError, where: str, *, has_variables: bool) -> Pl
         hint = "keep each in a file of its own, and start them one after the other"
         return PlanError(f"{where} is more than one plan: {place}another one begins", hint=hint)
     hint = 'between { } or [ ] a variable stands in quotes: "${name}"' if has_variables else ""
-    return PlanError(f"{where} is not YAML: {place}{problem}", hint=hint)
+    problem = problem.replace("'<scalar>'", "text")
+    return PlanError(f"{where} is not YAML: {place}{problem}", hint=hint or _unclosed(cause))
+
+
+def _unclosed(cause: yaml.YAMLError) -> str:
+    """Return where the bracket stands within which a later line was not understood; else ""."""
+    begun, found = getattr(cause, "context_mark", None), getattr(cause, "problem_mark", None)
+    kinds = {"while parsing a flow mapping": "{", "while parsing a flow sequence": "["}
+    bracket = kinds.get(getattr(cause, "context", None) or "")
+    if bracket is None or begun is None or found is None or begun.line == found.line:
+        return ""
+    return f"is the {bracket} of line {begun.line + 1} closed?"
 
 
 def with_absolute_sources(content: Mapping[str, Any], base: Path) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from vctl_cli.session import Session
 from vctl_cli.ticking import ticking
 from vctl_plans.operate import AlreadyDone, Attach, Begin, Continue
 from vctl_plans.phase import RolloutPhase
+from vctl_plans.plan import Plan
+from vctl_plans.rollout import Rollout
 from vctl_plans.store.port import Store
 from vctl_plans.units import duration_text
 
@@ -81,12 +83,19 @@ def _ended(session: Session, scene: Scene, asked_back: bool | None) -> ExitCode:
     if code is ExitCode.UNCONFIRMED:
         session.screen.complain(f"unconfirmed: {', '.join(rollout.unconfirmed)}")
         session.screen.say("  they follow once they can; the same command again asks them")
-    steps = next_steps(rollout, scene.plan)
+    tell_next_steps(session, rollout, scene.plan)
+    return code
+
+
+def tell_next_steps(
+    session: Session, rollout: Rollout, plan: Plan | None = None, *, told: str = ""
+) -> None:
+    """Say what leads on from where a rollout stands, but for the command *told*: it has run."""
+    steps = [step for step in next_steps(rollout, plan) if not (told and step[0].startswith(told))]
     if steps:
         is_paused = rollout.phase is RolloutPhase.PAUSED
         session.screen.say("it waits for a person:" if is_paused else "what next:")
         session.screen.say(steps_text(steps))
-    return code
 
 
 def _out_of_time(session: Session, follow: Follow, last: Scene | None) -> ExitCode:
@@ -137,6 +146,8 @@ async def finish(
     match decision:
         case AlreadyDone() | Attach() if rollout.phase.is_terminal:
             say(f"nothing to do: rollout {rollout.id} already {rollout.sentence}")
+            if rollout.phase is RolloutPhase.ROLLED_BACK:
+                say(f"  further back: vctl rollback --now -s {rollout.service} --to N")
         case Attach():
             say(f"rollout {rollout.id} already does this ({rollout.phase})")
         case Begin() | Continue() if not (is_watched and is_drawn(session)):

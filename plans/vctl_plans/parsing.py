@@ -82,6 +82,9 @@ _ALLOWED = {
 """What may stand where msgspec's own words do not say it."""
 
 
+SOAK_OF_STEPS = "each step has its own, as in steps: [{weight: 10, soak: 5m}, {weight: 100}]"
+
+
 def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
     """Turn msgspec's message into a path, what is wrong, and the closest field that exists."""
     said, _, where = message.partition(" - at `$")
@@ -94,9 +97,10 @@ def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
         path = f"{path}.{field}".lstrip(".")
         others = _strategies_with(path)
         if others:
-            return PlanError(
-                f"belongs to a {others} plan, and this one is {content['strategy']}", path=path
-            )
+            strategy = content["strategy"]
+            hint = SOAK_OF_STEPS if (strategy, path) == ("weighted", "soak") else ""
+            words = f"belongs to a {others} plan, and this one is {strategy}"
+            return PlanError(words, path=path, hint=hint)
         return PlanError("unknown field", path=path, hint=suggestion(field, _fields(content, path)))
     missing = re.search(r"missing required field `([^`]+)`", said)
     if missing:
@@ -105,13 +109,16 @@ def _explained(message: str, content: Mapping[str, Any]) -> PlanError:
         tags = [str(k.__struct_config__.tag) for k in KINDS]
         asked = content.get("strategy")
         hint = suggestion(str(asked), tags)
-        return PlanError(f"{asked!r} is none of {', '.join(tags)}", path=path, hint=hint)
+        meant = "" if hint.startswith("known") else hint  # the sentence names them all already
+        return PlanError(f"{asked!r} is none of {', '.join(tags)}", path=path, hint=meant)
     by_pattern = (words for pattern, words in _PATTERNS.items() if pattern in said)
     words = next(by_pattern, "") or _ALLOWED.get(path, "")
     value = _value(content, path)
     if words and isinstance(value, str):
         return PlanError(f"{value!r} {words}", path=path)
     words, hint = (words, "") if words else plain(said)
+    if re.fullmatch(r"steps\[\d+\]", path) and type(value) in (int, float):
+        hint = f"write {{weight: {value}}}; --steps takes bare numbers, a file does not"
     return PlanError(words, path=path, hint=hint)
 
 

@@ -41,8 +41,8 @@ def rollback_now(
 ) -> Begin | Continue | Attach:
     """Decide what `rollback --now` writes: route and phase at once.
 
-    Pressed twice, or by two people, it follows the rollback that exists; going further back needs
-    *to*.
+    Pressed twice, by two people, or after an abort or a guardrail went back already, it follows
+    the rollback that exists; going further back needs *to*.
 
     Args:
         service: The service as read.
@@ -61,7 +61,7 @@ def rollback_now(
     route, rollout = service.route, service.rollout
     if not route or not route.stable:
         raise TransitionError(f"service {service.name} serves nothing yet: nothing to roll back")
-    if rollout and (is_own(rollout, request) or _goes_back_to(rollout, to)):
+    if rollout and (is_own(rollout, request) or _goes_back_to(service, rollout, to)):
         return Attach(rollout)
     running = running_rollout(service)
     ends_groups = not to and not running and has_groups(service)
@@ -191,7 +191,18 @@ def _way_back(route: Route, running: Rollout | None) -> int:
     return route.last_good()
 
 
-def _goes_back_to(rollout: Rollout, to: int) -> bool:
-    """Whether a rollback that was asked is on its way, or has ended, where *to* wants it."""
-    goes = rollout.phase in {RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK}
-    return goes and rollout.cause is Cause.ASKED and to in {0, rollout.back_to}
+def _goes_back_to(service: Service, rollout: Rollout, to: int) -> bool:
+    """Whether a rollback is on its way, or has ended, where *to* wants it.
+
+    One that a person asked for; or one that an abort or a guardrail has ended, unless groups keep
+    a release of their own, which is then what there is to go back from. While those two still go
+    back, the press goes on with them and revokes what they leave. Else whoever presses a moment
+    after the guardrail would revoke the good release that it had just brought back.
+    """
+    if to not in {0, rollout.back_to}:
+        return False
+    has_ended = rollout.phase is RolloutPhase.ROLLED_BACK
+    if rollout.cause is Cause.ASKED:
+        return has_ended or rollout.phase is RolloutPhase.ROLLING_BACK
+    is_there = rollout.back_to == service.current_route.stable and not has_groups(service)
+    return has_ended and is_there and rollout.cause in {Cause.ABORTED, Cause.GUARDRAIL}

@@ -13,7 +13,7 @@ import pytest
 
 from vctl_cli.dev.fleet import DevFleet
 from vctl_cli.dev.layout import MAX_SOCKET_BYTES, Layout, Options, clean
-from vctl_cli.dev.ports import Ports
+from vctl_cli.dev.ports import HOST, Ports
 from vctl_cli.dev.program import Program, ended
 from vctl_plans.errors import VctlError
 
@@ -105,6 +105,26 @@ def test_ports_count_up_from_the_first_and_a_taken_one_is_named():
     with Ports() as free:
         taken = free.take()
         with Ports(taken) as wanted, pytest.raises(VctlError, match=f"port {taken} is in use"):
+            wanted.take()
+
+
+def test_ports_are_taken_again_at_once_where_connections_linger():
+    with Ports() as free:
+        port = free.take()
+        with socket.create_server((HOST, port)) as server:
+            client = socket.create_connection((HOST, port))
+            server.accept()[0].close()  # whoever closes first keeps the port in TIME_WAIT
+            client.close()
+    with socket.socket() as plain, pytest.raises(OSError, match="in use"):
+        plain.bind((HOST, port))
+    with Ports(port) as again:
+        assert port == again.take()
+
+
+def test_port_that_a_program_listens_on_is_refused():
+    with socket.create_server((HOST, 0)) as other:
+        port = other.getsockname()[1]
+        with Ports(port) as wanted, pytest.raises(VctlError, match=f"port {port} is in use"):
             wanted.take()
 
 

@@ -1,11 +1,13 @@
 """`vctl rollback`, with --now and without; abort and resume beside it."""
 
 import msgspec
+import pytest
 
 from tests.builders import SERVICE, a_rollout, a_root, a_route
 from tests.cli.support import KEYS, a_fleet, conductor, running
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.release import Artifact
+from vctl_plans.rollout import Cause
 
 ROLLED_BACK = (P.ROLLED_BACK, "rolled back (3/3) on release 1", {"confirmed": 3})
 
@@ -61,6 +63,17 @@ def test_now_pressed_after_the_end_says_that_nothing_is_left_to_do():
     assert (0, 0) == (first.code, again.code)
     assert "nothing to do: rollout" in again.err
     assert [line[:8] for line in again.out.splitlines() if "roll" in line] == ["earlier "] * 2
+    assert "further back: vctl rollback --now -s support --to N" in again.err
+
+
+@pytest.mark.parametrize("cause", [Cause.ABORTED, Cause.GUARDRAIL])
+def test_now_pressed_after_an_abort_or_a_guardrail_went_back_revokes_nothing(cause: Cause):
+    went_back = a_rollout(P.ROLLED_BACK, cause=cause, back_to=2, from_release=2, to_release=3)
+    route = a_route(stable=2, good=(1, 2), instant=(1,))
+    vctl = a_fleet(releases=3, route=route, rollout=went_back)
+    said = vctl("rollback", "--now", "--no-watch")
+    assert (said.code, vctl.service().current_route.revoked) == (0, ())
+    assert "nothing to do: rollout" in said.err
 
 
 def test_now_ends_a_rollout_that_runs():

@@ -311,6 +311,8 @@ def test_printed_plan_is_what_the_flags_mean(adapter: Path, tmp_path: Path):
     ("text", "told"),
     [
         ("a: [", "is not YAML: line 1"),
+        ("release: {adapter: 1\nto: 1", "is the { of line 1 closed?"),
+        ("steps: [1\nto: 1", "is the [ of line 1 closed?"),
         ("- a", "is not a plan"),
         ("", "plan.yaml is empty"),
         ("a\0b", "plan.yaml is not a plan: it is not text"),

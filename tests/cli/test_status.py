@@ -234,6 +234,15 @@ def test_node_that_is_gone_stays_in_sight():
     assert "c     absent  -" in vctl("status").out
 
 
+def test_rollout_status_keeps_a_node_that_is_gone_in_sight():
+    vctl = a_fleet(nodes=2, rollout=a_rollout(P.PAUSED, sentence="1 of 3 nodes have vanished: c"))
+    vctl.put(KEYS.report("c"), a_report("c", r1=NodePhase.READY))
+    said = vctl("rollout", "status")
+    assert "c     absent  -" in said.out
+    assert "it waits for a person:\n  vctl rollout resume -s support" in said.err
+    assert "vctl rollout status" not in said.err
+
+
 def test_watch_says_when_etcd_is_away():
     vctl = a_fleet()
 

@@ -299,6 +299,37 @@ def test_rollback_while_an_abort_goes_back_revokes_what_it_left() -> None:
     assert (P.ROLLED_BACK, Cause.ASKED) == (story.run(), story.rollout.cause)
 
 
+def test_rollback_after_an_abort_has_ended_keeps_the_release_that_it_brought_back() -> None:
+    """It is not one further back, and the good release is not revoked; by number it is."""
+    story = Story().serve(1, 2)
+    story.start(an_adapter_wish(3))
+    story.obey()
+    story.observe()
+    story.abort()
+    assert (P.ROLLED_BACK, Cause.ABORTED) == (story.run(), story.rollout.cause)
+
+    assert is_the_same(story.back(), story)
+    assert is_the_same(story.back(2), story)
+    assert (2, ()) == (story.route.stable, story.route.revoked)
+    story.back(1)
+    assert (P.ROLLED_BACK, 1) == (story.run(), story.route.stable)
+
+
+def test_rollback_after_a_guardrail_went_back_keeps_the_release_that_it_brought_back() -> None:
+    """Whoever is called by the alert presses, and finds it done."""
+    story = Story().serve(1, 2)
+    story.start(an_adapter_wish(3))
+    story.obey()
+    story.observe()
+    story.abort()
+    story.run()
+    ended = msgspec.structs.replace(story.rollout, cause=Cause.GUARDRAIL)
+    service = msgspec.structs.replace(story.service, rollout=ended)
+    request = Request(id="pressed", by=Actor(user="ann"))
+
+    assert Attach(ended) == reverting.rollback_now(service, to=0, roster=NODES, request=request)
+
+
 def test_rollback_to_a_release_that_is_gone_names_what_exists() -> None:
     """Nothing is written."""
     with pytest.raises(PlanError, match="release 9 of support does not exist"):

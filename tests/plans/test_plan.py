@@ -204,6 +204,16 @@ def test_error_names_the_field_and_what_is_allowed(content: object, path: str, w
             "weights grow from step to step, as in 10, 25, 50, 100",
         ),
         (SWITCH | {"strategy": "ful-switch"}, "did you mean 'full-switch'?"),
+        (SWITCH | {"strategy": "canary"}, ""),  # what is wrong names them all
+        (
+            WEIGHTED | {"soak": "5m"},
+            "each step has its own, as in steps: [{weight: 10, soak: 5m}, {weight: 100}]",
+        ),
+        (
+            WEIGHTED | {"steps": [10, 100]},
+            "write {weight: 10}; --steps takes bare numbers, a file does not",
+        ),
+        (WEIGHTED | {"steps": [True]}, ""),
         (
             SWITCH | {"gate": {"zzz": 1}},
             (

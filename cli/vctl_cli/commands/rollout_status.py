@@ -9,6 +9,7 @@ from vctl_cli.options import Service
 from vctl_cli.reading import read_fleet, read_progress, service_of
 from vctl_cli.render.document import show
 from vctl_cli.session import session_of
+from vctl_cli.watching import tell_next_steps
 from vctl_plans.errors import TransitionError
 from vctl_plans.keys import Keys
 from vctl_plans.rollout import Progress, Rollout, elapsed_s, judged
@@ -38,6 +39,7 @@ def status(ctx: typer.Context, *, service: Service = "") -> ExitCode:
         session.target.keys, read_fleet(session), name, read_progress(session, name)
     )
     show(session, view, kind="rollout-status", table=lambda: _text(view))
+    tell_next_steps(session, view.rollout, told="vctl rollout status")
     if not has_ended(view.rollout):
         return ExitCode.DONE
     return exit_code(view.rollout, asked_back=view.rollout.strategy == "rollback")
@@ -58,7 +60,7 @@ def rollout_view(
         raise TransitionError(
             f"service {service} never had a rollout", hint="allowed now: vctl rollout start"
         )
-    nodes = tuple(node_status(node, fleet) for node in sorted(fleet.records))
+    nodes = tuple(node_status(node, fleet) for node in sorted({*fleet.records, *fleet.reports}))
     return RolloutView(
         rollout=rollout,
         route=known.current_route,

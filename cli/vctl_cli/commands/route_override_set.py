@@ -10,7 +10,15 @@ import typer
 
 from vctl_cli.deciding import repeated
 from vctl_cli.exitcodes import ExitCode
-from vctl_cli.groupflags import UNNAMED, GroupName, Headers, Percent, Tenant, Users, group_content
+from vctl_cli.groupflags import (
+    UNNAMED,
+    GroupName,
+    GroupTenant,
+    Headers,
+    Percent,
+    Users,
+    group_content,
+)
 from vctl_cli.merging import merged
 from vctl_cli.options import NoWatch, Reason, Service
 from vctl_cli.reading import read_fleet_from, read_known_service
@@ -61,7 +69,7 @@ def set_override(
     service: Service = "",
     group: GroupName = "",
     user: Users = None,
-    tenant: Tenant = "",
+    tenant: GroupTenant = "",
     header: Headers = None,
     percent: Percent = None,
     reason: Reason = "",
