@@ -129,6 +129,22 @@ def is_shared(service: Service, release: Release) -> bool:
     return any(adapter and adapter.root == release.adapter.root for adapter in adapters)
 
 
+def goes_with_listed(service: Service, release: Release, held: Held) -> bool:
+    """Whether the unload list names the release, or another of the same adapter and nothing beside.
+
+    The list is made of what nodes reported. A node reports a release whose adapter is another's as
+    well only once the other is wanted no more, which may be a moment after the list was written.
+    Were it still offered to the gateway then, its adapter would wait for the drain deadline.
+    """
+    listed = service.rollout.unload if service.rollout else ()
+    if release.number in listed:
+        return True
+    roots = {
+        made.root for n in listed if (made := getattr(service.releases.get(n), "adapter", None))
+    }
+    return bool(release.adapter and release.adapter.root in roots and not held.is_handed_over)
+
+
 def own(release: Release) -> str:
     """Return the name of what only this release has; no adapter's name holds a slash."""
     return f"{release.service}/{release.number}"

@@ -21,7 +21,15 @@ from vctl_agent.engines.watch import EngineWatch
 from vctl_agent.executor import Executor
 from vctl_agent.gatewaylink import GatewayLink
 from vctl_agent.gpu import Memory
-from vctl_agent.holdings import Held, Holdings, changed, in_flight, is_offered, own
+from vctl_agent.holdings import (
+    Held,
+    Holdings,
+    changed,
+    goes_with_listed,
+    in_flight,
+    is_offered,
+    own,
+)
 from vctl_agent.local import GatewayState
 from vctl_agent.places import Places
 from vctl_agent.probed import Probed
@@ -185,8 +193,7 @@ class Reconciler:
         is_wanted = release.number in wanted(service.route, rollout)
         goes = is_apart(service, release.number, self._node)
         is_resident = held.is_whole if is_wanted and not goes else held.is_here
-        is_listed = rollout is not None and release.number in rollout.unload
-        is_listed = is_listed or bool(service.ejected)
+        is_listed = goes_with_listed(service, release, held) or bool(service.ejected)
         may_unload = is_listed and not is_wanted and held.may_be_here
         key = (service.name, release.number)
         failure = self._base.failure(release) or self._tries.failure(

@@ -393,6 +393,27 @@ async def test_twin_of_what_is_being_unloaded_is_not_offered(tmp_path: Path) -> 
     assert [first.engine_name] == list(engine.adapters)
 
 
+async def test_twin_that_the_list_does_not_name_keeps_no_adapter(
+    node: Node, tmp_path: Path
+) -> None:
+    """The list is of what nodes reported, and the twin was not: a wanted release had its adapter.
+
+    (1) Release 2 serves, of the bytes of release 1; (2) release 3 is stable, and the conductor
+    lists what was reported before the node saw that; (3) release 1 is here as much as 2 is, ready
+    and offered: its adapter would wait for the drain deadline.
+    """
+    releases = make_releases(tmp_path, 3)
+    releases[2] = msgspec.structs.replace(releases[1], number=2, digest="b3:2")
+    node.reconciler.want(a_fleet(releases, route=Route(service=SERVICE, stable=2)))
+    await node.settle(lambda: node.phase(2) is NodePhase.READY)
+    assert node.phase(1) is None
+
+    listed = a_rollout(3, phase=RolloutPhase.SETTLING, unload=(2,))
+    node.reconciler.want(a_fleet(releases, rollout=listed, route=Route(service=SERVICE, stable=3)))
+    await node.settle(lambda: node.phase(3) is NodePhase.READY)
+    await node.settle(lambda: list(node.engine.adapters) == [releases[3].engine_name])
+
+
 async def test_requests_of_a_twin_hold_the_adapter(node: Node, tmp_path: Path) -> None:
     """In flight is counted by adapter where two releases share one."""
     first = make_releases(tmp_path, 1)[1]
