@@ -23,7 +23,8 @@ def _few_change_their_base(before: Written, after: Written, seen: Seen) -> list[
     """I5: no more nodes than may be missing change their base, or are missing.
 
     More only where they get no traffic; and only once every node acts on the route, whose traffic
-    is what the others can carry.
+    is what the others can carry. Groups that are held to a release of their own do not count where
+    nodes exchange one adapter for another: theirs has a place beside those (`base.is_apart`).
     """
     then, now = before.rollout, after.rollout
     if then is None or now is None or then.id != now.id or not now.is_by_waves:
@@ -33,7 +34,8 @@ def _few_change_their_base(before: Written, after: Written, seen: Seen) -> list[
     sides = {node: (side(then, node), side(now, node)) for node in seen.roster}
     change = {node for node, (was, to) in sides.items() if was != to}
     missing = {n for n, (was, _) in sides.items() if not _is_ready(n, was, seen, then)}
-    is_free = after.route.serving == {now.back_to}
+    moved = after.route.default if now.exchanges else after.route.serving
+    is_free = moved == {now.back_to}
     tally = seen.knows_route(before, then)
     return [
         *(

@@ -27,7 +27,7 @@ from vctl_plans.operate import Begin
 from vctl_plans.phase import NodePhase
 from vctl_plans.phase import RolloutPhase as P
 from vctl_plans.rollout import Rollout, advanced
-from vctl_plans.route import Consistency
+from vctl_plans.route import Consistency, Override
 from vctl_plans.share import share
 from vctl_plans.units import Quota
 
@@ -726,6 +726,17 @@ def test_invariant_tells_a_wave_that_is_too_wide() -> None:
     late = seen(before, unready=(order[3],))
     wide = sorted((order[0], order[3]))
     assert [f"I5: {wide} are without a base, and 1 may be"] == broken(before, late, wave=wave_of(1))
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_groups_of_their_own_hold_up_only_a_change_of_the_base(*, exchanges: bool) -> None:
+    """Where adapters are exchanged theirs has a place beside; a base takes all adapters with it."""
+    back = msgspec.structs.replace(a_wave(wave_of(2)), back_to=1, exchanges=exchanges)
+    route = a_route(stable=1, overrides=(Override(group="acme", release=3),))
+
+    wrong = broken(back, seen(back), wave=0.0, route=route)
+
+    assert exchanges == (not [said for said in wrong if "may be" in said])
 
 
 def test_invariant_tells_a_wave_before_the_route_is_known() -> None:
