@@ -4,6 +4,7 @@ An answer is judged by its status, never by its text, and no foreign exception l
 Which statuses are an answer rather than an error is for the caller to say, call by call.
 """
 
+import abc
 import asyncio
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
@@ -31,12 +32,12 @@ class UnansweredError(TemporaryEngineError):
     """It was asked, and did not answer in time: whether it did what was asked is not known."""
 
 
-class Closing:
+class Closing(abc.ABC):
     """Closed at the end of an `async with`."""
 
+    @abc.abstractmethod
     async def close(self) -> None:
         """Drop connections."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         """Return it, open."""
