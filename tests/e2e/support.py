@@ -27,8 +27,6 @@ from vctl_plans.snapshot import Service
 
 SERVICE = "support"
 LEASE_TTL_S = 2.0
-UP_WITHIN_S = 240.0
-"""Beside 16 busy loops on 2 cores two nodes took 55 s, where a whole test takes 12 s alone."""
 ADAPTERS = {"v1": 1, "v2": 2, "v3": 3}
 FAULTS = "faults"
 """In a fleet's folder: what its engines are to do wrong, where they were told to read it."""
@@ -206,7 +204,7 @@ def a_fleet(
     shutil.copytree(_models(), folder / "models")
     with DevFleet(folder, options, env=os.environ) as dev:
         dev.begin()
-        dev.wait_ready(within_s=UP_WITHIN_S)
+        dev.wait_ready()
         yield Fleet(dev)
 
 

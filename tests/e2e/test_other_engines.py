@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import SERVICE, UP_WITHIN_S, Fleet, Load, a_fleet, ask
+from tests.e2e.support import SERVICE, Fleet, Load, a_fleet, ask
 from tests.engines.sglang_stub import SglangStub
 from vctl_plans.capability import Capability, EngineFacts
 from vctl_plans.node import NodeRecord
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.etcd,
     pytest.mark.torch,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(400),
 ]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "hooks"
@@ -49,7 +49,7 @@ def test_engine_behind_a_hook_takes_a_rollout_under_load(tmp_path: Path) -> None
         before = fleet.dev.read().present()[node].incarnation
         fleet.dev.kill(node, "engine")
         fleet.dev.restart(node, "engine")
-        fleet.until(lambda: _is_back(fleet, node, before), within_s=UP_WITHIN_S)
+        fleet.until(lambda: _is_back(fleet, node, before), within_s=120)
         back = {ask(url)[0] for url in urls}
         kinds = {facts_of(record).kind for record in fleet.dev.read().records.values()}
 
